@@ -1,1 +1,4 @@
-//! x
+//! The `Idempotency-Key` contract for actix-web handlers.
+
+pub mod record;
+pub mod store;
