@@ -1,1 +1,4 @@
 //! x
+
+pub mod fingerprint;
+pub mod key;
