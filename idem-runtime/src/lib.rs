@@ -2,3 +2,5 @@
 
 pub mod record;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
