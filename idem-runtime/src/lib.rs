@@ -4,3 +4,5 @@ pub mod fingerprint;
 pub mod key;
 pub mod record;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
