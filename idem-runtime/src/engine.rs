@@ -9,15 +9,27 @@ use crate::{
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId, State, StoredResponse},
     repair::{Repair, Repairs, within},
+    steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
+    waiters::Waiters,
 };
 use bytes::Bytes;
 use std::{error::Error, sync::Arc, time::Duration};
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    time::Instant,
+};
 use uuid::Uuid;
 
 /// Pause before a claim is repeated whose answer got lost.
 const CLAIM_RETRY_PAUSE: Duration = Duration::from_millis(25);
+
+/// Store calls that one waiting duplicate may make, its first claim included.
+const WAITER_CALLS: u32 = 10;
+/// Bounds of the pause between two of them, which doubles: what makes a lost notification harmless.
+const WAITER_PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(1);
 
 /// A request that asks for its key.
 #[derive(Debug)]
@@ -47,6 +59,8 @@ pub(crate) struct Engine {
     store: Arc<dyn Store>,
     leases: Arc<LeaseKeeper>,
     repairs: Repairs,
+    waiters: Arc<Waiters>,
+    abandoned_met: Arc<Notify>,
     call_budget: Duration,
 }
 
@@ -69,12 +83,24 @@ impl Engine {
             store,
             leases,
             repairs,
+            waiters: Arc::default(),
+            abandoned_met: Arc::default(),
             call_budget,
         }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Notified when a request meets an abandoned record that is to be reconciled.
+    pub(crate) fn abandoned_met(&self) -> Arc<Notify> {
+        Arc::clone(&self.abandoned_met)
+    }
+
+    /// Budget of one store call.
+    pub(crate) fn call_budget(&self) -> Duration {
+        self.call_budget
     }
 
     /// Claims the key of `request`, or decides how it is answered without running.
@@ -98,9 +124,8 @@ impl Engine {
                 Takeover::Never
             },
         };
-        let sent = Instant::now();
-        match self.claim(&claim).await {
-            Ok(Claimed::Won { attempt, steps }) => {
+        match self.claim_or_wait(policy, &claim).await {
+            Ok((Claimed::Won { attempt, steps }, sent)) => {
                 let lease = self
                     .leases
                     .hold(claim.id.clone(), claim.owner, claim.lease, sent);
@@ -114,7 +139,12 @@ impl Engine {
                     lease,
                 })
             }
-            Ok(Claimed::Standing(record)) => judge(policy, &claim, *record),
+            Ok((Claimed::Standing(record), _)) => {
+                if policy.reconciled && is_abandoned(&record) {
+                    self.abandoned_met.notify_one();
+                }
+                judge(policy, &claim, *record)
+            }
             Err(StoreError::Unreadable(error)) => {
                 tracing::error!(route = claim.route, "{error}; its handler is not run");
                 Decision::Refuse(Problem::new(ProblemKind::RecordUnreadable))
@@ -147,6 +177,52 @@ impl Engine {
                         Decision::RunUnprotected
                     }
                 }
+            }
+        }
+    }
+
+    /// Claims; where the route says so, a duplicate of a running request first waits for it. Tells
+    /// also when the call was sent that decided.
+    ///
+    /// A waiter holds nothing of the store's between its calls. It is woken when the request is
+    /// settled in this process, or looks again after a pause; it claims each time, so that it runs
+    /// itself if the key was freed.
+    async fn claim_or_wait(
+        &self,
+        policy: &EffectivePolicy,
+        claim: &Claim,
+    ) -> Result<(Claimed, Instant), StoreError> {
+        let begun = Instant::now();
+        let claimed = self.claim(claim).await?;
+        let Some(wait) = policy.wait.filter(|_| may_wait(&claimed, claim)) else {
+            return Ok((claimed, begun));
+        };
+        let deadline = begun + wait;
+        let mut waiter = self.waiters.wait_for(&claim.id);
+        let mut changed = self.store.changed(&claim.id);
+        let mut pause = *WAITER_PAUSES.start();
+        let mut calls = 1;
+        loop {
+            calls += 1;
+            let last = calls == WAITER_CALLS;
+            let until = if last {
+                deadline
+            } else {
+                deadline.min(Instant::now() + pause)
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = waiter.settled(), if !last => {}
+                () = &mut changed, if !last => changed = self.store.changed(&claim.id),
+            }
+            pause = (pause * 2).min(*WAITER_PAUSES.end());
+            let sent = Instant::now();
+            let claimed = self.claim(claim).await;
+            let over = last || sent >= deadline;
+            match claimed {
+                Ok(claimed) if over || !may_wait(&claimed, claim) => return Ok((claimed, sent)),
+                Err(error) if over => return Err(error),
+                _ => {}
             }
         }
     }
@@ -184,11 +260,31 @@ impl Engine {
     }
 }
 
+/// Whether a claim met its own request still running: no other outcome can change by waiting.
+fn may_wait(claimed: &Claimed, claim: &Claim) -> bool {
+    match claimed {
+        Claimed::Won { .. } => false,
+        Claimed::Standing(record) => {
+            same_request(claim, record)
+                && matches!(record.state, State::Running { .. })
+                && !is_abandoned(record)
+        }
+    }
+}
+
+fn same_request(claim: &Claim, record: &Record) -> bool {
+    record.fingerprint == claim.fingerprint
+        || claim.also_accepted.as_ref() == Some(&record.fingerprint)
+}
+
+/// Whether the owner of a running record has died, or cannot reach the store.
+fn is_abandoned(record: &Record) -> bool {
+    matches!(record.state, State::Running { locked_until } if locked_until <= record.now)
+}
+
 /// How a duplicate is answered by the record that stands there.
 fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
-    let same = record.fingerprint == claim.fingerprint
-        || claim.also_accepted.as_ref() == Some(&record.fingerprint);
-    if !same {
+    if !same_request(claim, &record) {
         return Decision::Refuse(Problem::key_reused(policy.mismatch));
     }
     match record.state {
@@ -256,6 +352,18 @@ impl LiveClaim {
         self.attempt
     }
 
+    /// The durable steps of this operation, with what earlier attempts kept.
+    pub(crate) fn steps(&self, lease: Duration) -> Steps {
+        let engine = Arc::clone(&self.engine);
+        Steps::new(
+            engine,
+            self.id.clone(),
+            self.owner,
+            lease,
+            self.steps.as_ref(),
+        )
+    }
+
     pub(crate) fn lost(&self) -> watch::Receiver<bool> {
         self.lease.lost()
     }
@@ -280,7 +388,10 @@ impl LiveClaim {
 
     fn settle(self, outcome: Result<(), StoreError>, repair: Repair) -> Settled {
         match outcome {
-            Ok(()) => Settled::Saved,
+            Ok(()) => {
+                self.engine.waiters.settled(&self.id);
+                Settled::Saved
+            }
             Err(StoreError::LeaseLost) => {
                 tracing::error!(
                     record = %self.id.digest(),

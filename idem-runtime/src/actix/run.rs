@@ -253,6 +253,7 @@ impl Admitted {
                     key: self.key.clone(),
                     attempt: claim.attempt(),
                     lost: claim.lost(),
+                    steps: Some(claim.steps(self.policy.lease)),
                 });
                 self.shared.count(if claim.attempt() == 1 {
                     "executed"

@@ -128,6 +128,13 @@ pub trait Store: Any + Send + Sync {
     /// [`StoreError::Unavailable`].
     async fn forget(&self, id: &RecordId) -> Result<bool, StoreError>;
 
+    /// Resolves when the record may have been finished or freed, by this process or another: a hint
+    /// that lets a waiting duplicate look at once. It may come too often, late, or never; whoever
+    /// waits also polls. A store without notifications keeps the default, which never resolves.
+    async fn changed(&self, _id: &RecordId) {
+        std::future::pending().await
+    }
+
     /// Short name of the kind of store, such as `sqlite`, for logs and metrics.
     fn name(&self) -> &'static str;
 
