@@ -45,7 +45,8 @@ pub(crate) struct ClaimContext {
     pub(crate) id: RecordId,
     pub(crate) key: IdempotencyKey,
     pub(crate) attempt: u32,
-    pub(crate) lost: watch::Receiver<bool>,
+    /// None on a transactional route, whose claim is the transaction.
+    pub(crate) lost: Option<watch::Receiver<bool>>,
     /// None on a transactional route.
     pub(crate) steps: Option<Steps>,
 }
@@ -149,13 +150,13 @@ impl Context {
     /// # }
     /// ```
     ///
-    /// Never resolves for a request without a key.
+    /// Never resolves for a request without a key, nor on a transactional route: there the commit is
+    /// refused.
     pub async fn lease_lost(&self) {
-        if let Some(claim) = self.0.claim.get() {
-            let mut lost = claim.lost.clone();
-            if lost.wait_for(|lost| *lost).await.is_ok() {
-                return;
-            }
+        if let Some(mut lost) = self.0.claim.get().and_then(|claim| claim.lost.clone())
+            && lost.wait_for(|lost| *lost).await.is_ok()
+        {
+            return;
         }
         std::future::pending().await
     }

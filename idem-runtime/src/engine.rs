@@ -11,6 +11,7 @@ use crate::{
     repair::{Repair, Repairs, within},
     steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
+    transaction::RunningTransactions,
     waiters::Waiters,
 };
 use bytes::Bytes;
@@ -40,6 +41,21 @@ pub(crate) struct Request {
     pub(crate) route: String,
 }
 
+impl Request {
+    pub(crate) fn into_claim(self, policy: &EffectivePolicy, takeover: Takeover) -> Claim {
+        Claim {
+            id: self.id,
+            fingerprint: self.fingerprint,
+            also_accepted: self.also_accepted,
+            route: self.route,
+            owner: Uuid::new_v4(),
+            ttl: policy.ttl,
+            lease: policy.lease,
+            takeover,
+        }
+    }
+}
+
 /// What is to be done with it.
 #[derive(Debug)]
 pub(crate) enum Decision {
@@ -61,6 +77,7 @@ pub(crate) struct Engine {
     repairs: Repairs,
     waiters: Arc<Waiters>,
     abandoned_met: Arc<Notify>,
+    running: Arc<RunningTransactions>,
     call_budget: Duration,
 }
 
@@ -85,6 +102,7 @@ impl Engine {
             repairs,
             waiters: Arc::default(),
             abandoned_met: Arc::default(),
+            running: Arc::default(),
             call_budget,
         }
     }
@@ -96,6 +114,16 @@ impl Engine {
     /// Notified when a request meets an abandoned record that is to be reconciled.
     pub(crate) fn abandoned_met(&self) -> Arc<Notify> {
         Arc::clone(&self.abandoned_met)
+    }
+
+    /// Transactional requests that run in this process.
+    pub(crate) fn running(&self) -> &Arc<RunningTransactions> {
+        &self.running
+    }
+
+    /// Tells those who wait in this process that a record was finished or freed.
+    pub(crate) fn settled(&self, id: &RecordId) {
+        self.waiters.settled(id);
     }
 
     /// Budget of one store call.
@@ -110,21 +138,21 @@ impl Engine {
         request: Request,
     ) -> Decision {
         let rerun = policy.abandoned == Abandonment::Rerun && !policy.reconciled;
-        let claim = Claim {
-            id: request.id,
-            fingerprint: request.fingerprint,
-            also_accepted: request.also_accepted,
-            route: request.route,
-            owner: Uuid::new_v4(),
-            ttl: policy.ttl,
-            lease: policy.lease,
-            takeover: if rerun {
-                Takeover::Abandoned
-            } else {
-                Takeover::Never
-            },
+        let takeover = if rerun {
+            Takeover::Abandoned
+        } else {
+            Takeover::Never
         };
-        match self.claim_or_wait(policy, &claim).await {
+        let claim = request.into_claim(policy, takeover);
+        let claimed = self
+            .ask_or_wait(
+                policy.wait,
+                &claim.id,
+                async || self.claim(&claim).await,
+                |claimed| matches!(claimed, Claimed::Standing(record) if may_wait(&claim, record)),
+            )
+            .await;
+        match claimed {
             Ok((Claimed::Won { attempt, steps }, sent)) => {
                 let lease = self
                     .leases
@@ -181,25 +209,27 @@ impl Engine {
         }
     }
 
-    /// Claims; where the route says so, a duplicate of a running request first waits for it. Tells
-    /// also when the call was sent that decided.
+    /// Asks the store for the key; where the route says so, a duplicate of a running request first
+    /// waits for it. Tells also when the call was sent that decided.
     ///
     /// A waiter holds nothing of the store's between its calls. It is woken when the request is
     /// settled in this process, or looks again after a pause; it claims each time, so that it runs
     /// itself if the key was freed.
-    async fn claim_or_wait(
+    pub(crate) async fn ask_or_wait<T>(
         &self,
-        policy: &EffectivePolicy,
-        claim: &Claim,
-    ) -> Result<(Claimed, Instant), StoreError> {
+        wait: Option<Duration>,
+        id: &RecordId,
+        ask: impl AsyncFn() -> Result<T, StoreError>,
+        may_wait: impl Fn(&T) -> bool,
+    ) -> Result<(T, Instant), StoreError> {
         let begun = Instant::now();
-        let claimed = self.claim(claim).await?;
-        let Some(wait) = policy.wait.filter(|_| may_wait(&claimed, claim)) else {
-            return Ok((claimed, begun));
+        let asked = ask().await?;
+        let Some(wait) = wait.filter(|_| may_wait(&asked)) else {
+            return Ok((asked, begun));
         };
         let deadline = begun + wait;
-        let mut waiter = self.waiters.wait_for(&claim.id);
-        let mut changed = self.store.changed(&claim.id);
+        let mut waiter = self.waiters.wait_for(id);
+        let mut changed = self.store.changed(id);
         let mut pause = *WAITER_PAUSES.start();
         let mut calls = 1;
         loop {
@@ -213,14 +243,13 @@ impl Engine {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
                 () = waiter.settled(), if !last => {}
-                () = &mut changed, if !last => changed = self.store.changed(&claim.id),
+                () = &mut changed, if !last => changed = self.store.changed(id),
             }
             pause = (pause * 2).min(*WAITER_PAUSES.end());
             let sent = Instant::now();
-            let claimed = self.claim(claim).await;
             let over = last || sent >= deadline;
-            match claimed {
-                Ok(claimed) if over || !may_wait(&claimed, claim) => return Ok((claimed, sent)),
+            match ask().await {
+                Ok(asked) if over || !may_wait(&asked) => return Ok((asked, sent)),
                 Err(error) if over => return Err(error),
                 _ => {}
             }
@@ -261,15 +290,10 @@ impl Engine {
 }
 
 /// Whether a claim met its own request still running: no other outcome can change by waiting.
-fn may_wait(claimed: &Claimed, claim: &Claim) -> bool {
-    match claimed {
-        Claimed::Won { .. } => false,
-        Claimed::Standing(record) => {
-            same_request(claim, record)
-                && matches!(record.state, State::Running { .. })
-                && !is_abandoned(record)
-        }
-    }
+pub(crate) fn may_wait(claim: &Claim, record: &Record) -> bool {
+    same_request(claim, record)
+        && matches!(record.state, State::Running { .. })
+        && !is_abandoned(record)
 }
 
 fn same_request(claim: &Claim, record: &Record) -> bool {
@@ -283,7 +307,7 @@ fn is_abandoned(record: &Record) -> bool {
 }
 
 /// How a duplicate is answered by the record that stands there.
-fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
+pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
     if !same_request(claim, &record) {
         return Decision::Refuse(Problem::key_reused(policy.mismatch));
     }
@@ -389,7 +413,7 @@ impl LiveClaim {
     fn settle(self, outcome: Result<(), StoreError>, repair: Repair) -> Settled {
         match outcome {
             Ok(()) => {
-                self.engine.waiters.settled(&self.id);
+                self.engine.settled(&self.id);
                 Settled::Saved
             }
             Err(StoreError::LeaseLost) => {

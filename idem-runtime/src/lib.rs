@@ -24,6 +24,7 @@ pub mod store;
 mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transaction;
 mod waiters;
 
 pub use actix::config::{

@@ -550,6 +550,14 @@ impl IdempotencyBuilder {
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
         for route in routes() {
+            if let Some(check) = route.policy.transaction
+                && let Err(database) = check(&*self.store)
+            {
+                mistakes.push(format!(
+                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out",
+                    route.file, route.line, route.name, self.store.name()
+                ));
+            }
             let Scope::Named(names) = route.policy.scope else {
                 continue;
             };

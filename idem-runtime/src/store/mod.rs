@@ -4,8 +4,10 @@
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
 mod memory;
+mod transaction;
 
 pub use memory::MemoryStore;
+pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
 
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
@@ -260,6 +262,16 @@ pub enum StoreError {
     /// resolved it, or it is gone. Nothing was written.
     #[error("the lease is lost: the record has another owner or is gone")]
     LeaseLost,
+    /// The database refused a transaction in favour of another one (serialization failure,
+    /// deadlock). It was rolled back; the same request can succeed when it is repeated.
+    #[error("the transaction was refused in favour of another one: {context}")]
+    Conflict {
+        /// What was being done.
+        context: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
     /// The record cannot be understood.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
