@@ -4,9 +4,13 @@
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
 mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod transaction;
 
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
 pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
 
 use crate::record::{Answer, Record, RecordId, Unreadable};
