@@ -27,7 +27,7 @@ mysql_start() {
   # only a machine that dies would. The doublewrite buffer stays on, since a killed process can
   # tear a page in two. The collation is left at its default, which ignores case: so it is in
   # production, and so keys that differ by case must survive it.
-  write_run mysql mariadbd --no-defaults --datadir="$home/data" \
+  write_run mysql "$port" mariadbd --no-defaults --datadir="$home/data" \
     --bind-address=127.0.0.1 --port="$port" --socket="$home/socket" \
     --pid-file="$home/data/server.pid" --init-file="$home/users.sql" \
     --character-set-server=utf8mb4 --default-time-zone=+00:00 --skip-name-resolve \

@@ -41,7 +41,7 @@ default_pool_size = 5
 max_client_conn = 1000
 ignore_startup_parameters = extra_float_digits
 INI
-  write_run pgbouncer pgbouncer "$home/pgbouncer.ini"
+  write_run pgbouncer "$port" pgbouncer "$home/pgbouncer.ini"
   start_server pgbouncer psql --no-psqlrc -h "$home" -p "$port" -U "$pgbouncer_user" \
     -d pgbouncer -c "SHOW VERSION" || return 1
   publish pgbouncer IDEM_TEST_PGBOUNCER_URL \

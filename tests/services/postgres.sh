@@ -24,7 +24,7 @@ postgres_start() {
   # kernel's cache; for that, synchronous_commit stays on. full_page_writes stays on as well:
   # a killed process can tear a page in two.
   # pg_stat_statements: tests count the statements that a request costs.
-  write_run postgres postgres -D "$services_dir/postgres/data" \
+  write_run postgres "$port" postgres -D "$services_dir/postgres/data" \
     -c listen_addresses=127.0.0.1 -c "port=$port" \
     -c "unix_socket_directories=$services_dir/postgres" \
     -c fsync=off -c max_connections=300 -c timezone=UTC \

@@ -26,14 +26,11 @@ start_redis() {
   # is then written to the file before it is answered, so that a killed process loses nothing.
   # everysec may put that write off while a sync is running; always would wait for the disk, which
   # guards only against the death of the machine.
-  write_run "$name" redis-server --bind 127.0.0.1 --port "$port" \
+  write_run "$name" "$port" redis-server --bind 127.0.0.1 --port "$port" \
     --unixsocket "$services_dir/$name/socket" --dir "$services_dir/$name/data" \
     --appendonly yes --appendfsync no --save "" --daemonize no "$@"
-  start_server "$name" redis_answers "$services_dir/$name/socket"
-}
-
-redis_answers() {
-  [[ $(redis-cli -s "$1" ping) == PONG ]]
+  # An error, such as that it is still loading its data, is a failure by -e only.
+  start_server "$name" redis-cli -e -s "$services_dir/$name/socket" ping
 }
 
 redis_cluster_up() {

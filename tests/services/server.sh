@@ -4,7 +4,9 @@
 # A server NAME lives in $services_dir/NAME:
 #   data/    its files; the working directory of all its processes, by which they are known
 #   run      starts it in the foreground, again after a kill too; a test may execute it
+#   ready    succeeds when it answers
 #   pid      the process that `run` became
+#   port     where it listens
 #   log      what it says
 #   env      the variables that the tests are given
 
@@ -56,16 +58,18 @@ free_port() {
   done
 }
 
-# write_run NAME COMMAND…: the script that starts the server.
+# write_run NAME PORT COMMAND…: the script that starts the server.
 write_run() {
   local home=$services_dir/$1 user=()
-  shift
+  echo "$2" >"$home/port"
+  shift 2
   if ((EUID == 0)); then
     user=(setpriv "--reuid=$service_user" "--regid=$(id -g "$service_user")" --clear-groups --)
   fi
   {
     echo '#!/usr/bin/env bash'
     echo 'set -eu'
+    printf 'PATH=%q\n' "$PATH"
     printf 'cd %q\n' "$home/data"
     printf 'echo $$ >%q\n' "$home/pid"
     printf 'exec'
@@ -78,11 +82,19 @@ write_run() {
 # start_server NAME READY…: starts it and waits until the command READY succeeds. Fails if the
 # server ends first, as it does when its port has been taken.
 start_server() {
-  local name=$1 pid deadline=$((SECONDS + 60))
+  local home=$services_dir/$1 name=$1 pid deadline=$((SECONDS + 60))
   shift
-  "$services_dir/$name/run" &
+  {
+    echo '#!/usr/bin/env bash'
+    printf 'PATH=%q\n' "$PATH"
+    printf 'exec'
+    printf ' %q' "$@"
+    printf ' </dev/null >/dev/null 2>&1\n'
+  } >"$home/ready"
+  chmod +x "$home/ready"
+  "$home/run" &
   pid=$!
-  until "$@" >/dev/null 2>&1; do
+  until "$home/ready"; do
     if ! kill -0 "$pid" 2>/dev/null; then return 1; fi
     if ((SECONDS >= deadline)); then
       show_log "$name"
