@@ -91,7 +91,7 @@ struct Member {
     /// The first bytes of the name; decides most comparisons without a look at the output.
     prefix: u64,
     start: usize,
-    /// End of the name and its colon.
+    /// End of the name with its colon.
     value: usize,
     /// End of the member. A member that is left out has no value, so that this is `value`.
     end: usize,
@@ -102,10 +102,12 @@ impl Member {
         self.end == self.value
     }
 
+    fn name<'o>(&self, out: &'o [u8]) -> &'o [u8] {
+        &out[self.start..self.value]
+    }
+
     fn compare(&self, other: &Self, out: &[u8]) -> Ordering {
-        self.prefix
-            .cmp(&other.prefix)
-            .then_with(|| out[self.start..self.value].cmp(&out[other.start..other.value]))
+        self.prefix.cmp(&other.prefix).then_with(|| self.name(out).cmp(other.name(out)))
     }
 }
 
@@ -124,7 +126,9 @@ impl Writer<'_> {
     /// returns whether it did the latter.
     fn value(&mut self) -> Outcome<bool> {
         match self.peek() {
-            b'"' => self.string()?,
+            b'"' => {
+                self.string()?;
+            }
             b'-' | b'0'..=b'9' => {
                 self.at +=
                     number::canonicalize(&self.text[self.at..], self.out).ok_or(NotCanonical)?;
@@ -266,34 +270,43 @@ impl Writer<'_> {
             return Err(NotCanonical);
         }
         let start = self.out.len();
-        self.string()?;
+        let from = self.at + 1;
+        let plain = self.string()?;
+        let quoted = &self.out[start..];
+        let prefix = match self.text[from..].first_chunk() {
+            // The same as below, without a look at each byte: what follows the name is cleared.
+            Some(bytes) if plain => {
+                let length = (quoted.len() - 1).min(8);
+                u64::from_be_bytes(*bytes) & u64::MAX << (8 * (8 - length))
+            }
+            _ => prefix(&quoted[1..]),
+        };
+        let depth = self.frames.len() - 1;
+        let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
+        let left_out = frame.live.0 != frame.live.1
+            && select(&mut self.live, frame.live, self.ignore, depth, |token| {
+                token.is_member(quoted)
+            });
+
         self.skip_space();
         if self.peek() != b':' {
             return Err(NotCanonical);
         }
         self.at += 1;
         self.out.push(b':');
-
-        let name = &self.out[start..];
         let value = self.out.len();
-        let mut member = Member { prefix: prefix(name), start, value, end: usize::MAX };
-        let depth = self.frames.len() - 1;
         let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
-        if frame.live.0 != frame.live.1 {
-            let quoted = &name[..name.len() - 1];
-            if select(&mut self.live, frame.live, self.ignore, depth, |token| {
-                token.is_member(quoted)
-            }) {
-                member.end = value;
-            }
-        }
+        // Compared before it is put together: a comparison through a reference would send it
+        // through memory, which costs more than all the rest here.
         if frame.in_order
             && let Some(previous) = self.members[frame.first_member..].last()
-            && previous.compare(&member, self.out) != Ordering::Less
+            && previous.prefix >= prefix
+            && (previous.prefix > prefix || previous.name(self.out) >= &self.out[start..value])
         {
             frame.in_order = false;
         }
-        self.members.push(member);
+        let end = if left_out { value } else { usize::MAX };
+        self.members.push(Member { prefix, start, value, end });
         Ok(())
     }
 
@@ -333,25 +346,67 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Reads and appends a string, from quote to quote.
-    fn string(&mut self) -> Outcome<()> {
-        let mut from = self.at;
-        let mut at = self.at + 1;
+    /// Reads and appends a string, from quote to quote; returns whether it was free of escapes.
+    fn string(&mut self) -> Outcome<bool> {
+        // Most strings end in the first chunk. Reading it from the opening quote on saves writing
+        // that by itself.
+        if let Some(chunk) = self.text[self.at..].first_chunk() {
+            let special = special_bytes(chunk) & !0xFF;
+            let end = special.trailing_zeros() as usize / 8;
+            if chunk.get(end) == Some(&b'"') {
+                self.out.extend_from_slice(chunk);
+                self.out.truncate(self.out.len() - CHUNK + end + 1);
+                self.at += end + 1;
+                return Ok(true);
+            }
+        }
+        self.long_string()
+    }
+
+    fn long_string(&mut self) -> Outcome<bool> {
+        let mut plain = true;
+        self.out.push(b'"');
+        self.at += 1;
         loop {
-            at = plain_end(self.text, at);
-            match self.text.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    self.out.extend_from_slice(&self.text[from..self.at]);
-                    return Ok(());
+            self.plain_run();
+            match self.peek() {
+                b'"' => {
+                    self.out.push(b'"');
+                    self.at += 1;
+                    return Ok(plain);
                 }
-                Some(b'\\') => {
-                    self.out.extend_from_slice(&self.text[from..at]);
-                    at = self.escape(at + 1)?;
-                    from = at;
+                b'\\' => {
+                    plain = false;
+                    self.at = self.escape(self.at + 1)?;
                 }
+                // A control character or the end.
                 _ => return Err(NotCanonical),
             }
+        }
+    }
+
+    /// Copies the bytes that stand for themselves in a string: up to a quote, a backslash, a control
+    /// character or the end of the text.
+    fn plain_run(&mut self) {
+        // A chunk is copied and looked at together, and what is too much taken back: a call to
+        // copy a run of unknown length would cost more than most names and values are long.
+        while let Some(chunk) = self.text[self.at..].first_chunk() {
+            self.out.extend_from_slice(chunk);
+            let special = special_bytes(chunk);
+            if special != 0 {
+                let plain = special.trailing_zeros() as usize / 8;
+                self.at += plain;
+                self.out.truncate(self.out.len() - CHUNK + plain);
+                return;
+            }
+            self.at += CHUNK;
+        }
+        while let Some(&byte @ b' '..) = self.text.get(self.at)
+            && byte != b'"'
+            && byte != b'\\'
+        {
+            self.out.push(byte);
+            self.at += 1;
         }
     }
 
@@ -421,38 +476,32 @@ fn select(
     left_out
 }
 
-/// The first eight bytes of a quoted name after its quote, as a number of the same order.
+/// The first eight bytes of a name and its closing quote, as a number of the same order.
 fn prefix(name: &[u8]) -> u64 {
-    let name = &name[1..];
     match name.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
-        None => name.iter().fold(0, |prefix, &byte| prefix << 8 | u64::from(byte))
-            << (8 * (8 - name.len())),
+        None => {
+            let short = name.iter().fold(0, |prefix, &byte| prefix << 8 | u64::from(byte));
+            // A name has its quote at least, so that this shifts by 56 at most.
+            short << (8 * (8 - name.len()))
+        }
     }
 }
 
-/// Where the run of bytes ends, from `at`, that stand for themselves in a string: at a quote, a
-/// backslash, a control character or the end of the text.
-fn plain_end(text: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    // Eight bytes at a time: `x - ONES & !x & HIGHS` marks the zero bytes of x and possibly some
-    // above the first of them, so that the first mark is right.
-    let zeros = |x: u64| x.wrapping_sub(ONES) & !x & HIGHS;
-    while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let x = u64::from_le_bytes(*chunk);
-        let control = x.wrapping_sub(ONES * 0x20) & !x & HIGHS;
-        let special =
-            zeros(x ^ (ONES * u64::from(b'"'))) | zeros(x ^ (ONES * u64::from(b'\\'))) | control;
-        if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    while text.get(at).is_some_and(|&byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
-        at += 1;
-    }
-    at
+/// How many bytes of a string are looked at together.
+const CHUNK: usize = 16;
+
+/// Marks, with its high bit, the first byte of a string that does not stand for itself: a quote, a
+/// backslash or a control character. There may be more marks above the first.
+fn special_bytes(chunk: &[u8; CHUNK]) -> u128 {
+    const ONES: u128 = u128::MAX / 255;
+    const HIGHS: u128 = ONES << 7;
+    // `x - n * ONES & !x & HIGHS` marks the bytes of x that are below n. Borrows may add false
+    // marks, but only above a true one.
+    let below = |x: u128, n: u8| x.wrapping_sub(ONES * u128::from(n)) & !x & HIGHS;
+    let equal = |x: u128, byte: u8| below(x ^ (ONES * u128::from(byte)), 1);
+    let x = u128::from_le_bytes(*chunk);
+    below(x, b' ') | equal(x, b'"') | equal(x, b'\\')
 }
 
 fn push_char(char: char, out: &mut Vec<u8>) {

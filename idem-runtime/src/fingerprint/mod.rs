@@ -322,6 +322,22 @@ fn canonical(
     }
 }
 
+/// Appends bytes with their length before them.
+fn push_piece(bytes: &[u8], out: &mut Vec<u8>) {
+    push_length(bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a length in seven bits per byte, the lowest first, all but the last with the high bit
+/// set. One byte for most: the fields of an ordinary request then fit the hash's first block.
+fn push_length(mut length: usize, out: &mut Vec<u8>) {
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+}
+
 /// What a field holds. The numbers are part of the format.
 #[derive(Clone, Copy)]
 enum Tag {
@@ -372,8 +388,7 @@ impl Fields {
 
     fn add(&mut self, tag: Tag, value: &[u8]) {
         self.0.push(tag as u8);
-        self.0.extend_from_slice(&(value.len() as u64).to_be_bytes());
-        self.0.extend_from_slice(value);
+        push_piece(value, &mut self.0);
     }
 
     fn add_headers(&mut self, headers: &[(&str, Vec<&[u8]>)]) {
