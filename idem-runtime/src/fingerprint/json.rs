@@ -37,13 +37,16 @@ pub(super) fn canonicalize(text: &[u8], ignore: &IgnoreSet, out: &mut Vec<u8>) -
     let mut writer = Writer {
         text,
         at: 0,
-        out,
+        // Owned while it is written: one step less to each of its bytes.
+        out: std::mem::take(out),
         frames: Vec::new(),
         members: Vec::new(),
         ignore,
         live: (0..ignore.len()).collect(),
     };
-    writer.document()
+    let outcome = writer.document();
+    *out = writer.out;
+    outcome
 }
 
 /// Appends a string that is no part of a JSON text, quoted and escaped canonically.
@@ -58,7 +61,7 @@ pub(super) fn push_string(string: &str, out: &mut Vec<u8>) {
 struct Writer<'a> {
     text: &'a [u8],
     at: usize,
-    out: &'a mut Vec<u8>,
+    out: Vec<u8>,
     /// The open arrays and objects.
     frames: Vec<Frame>,
     /// The members so far of all open objects.
@@ -127,11 +130,12 @@ impl Writer<'_> {
     fn value(&mut self) -> Outcome<bool> {
         match self.peek() {
             b'"' => {
-                self.string()?;
+                self.string(b',')?;
             }
             b'-' | b'0'..=b'9' => {
-                self.at +=
-                    number::canonicalize(&self.text[self.at..], self.out).ok_or(NotCanonical)?;
+                self.at += number::canonicalize(&self.text[self.at..], &mut self.out)
+                    .ok_or(NotCanonical)?;
+                self.out.push(b',');
             }
             b'{' => {
                 self.open(false)?;
@@ -149,9 +153,9 @@ impl Writer<'_> {
                 }
                 self.close();
             }
-            b't' => self.literal(b"true")?,
-            b'f' => self.literal(b"false")?,
-            b'n' => self.literal(b"null")?,
+            b't' => self.literal(b"true", b"true,")?,
+            b'f' => self.literal(b"false", b"false,")?,
+            b'n' => self.literal(b"null", b"null,")?,
             _ => return Err(NotCanonical),
         }
         Ok(false)
@@ -165,7 +169,6 @@ impl Writer<'_> {
             let Some(frame) = self.frames.last_mut() else {
                 return if self.at == self.text.len() { Ok(false) } else { Err(NotCanonical) };
             };
-            self.out.push(b',');
             if frame.array {
                 if let Some(start) = frame.ignored_element.take() {
                     self.out.truncate(start);
@@ -209,12 +212,13 @@ impl Writer<'_> {
         }
     }
 
-    fn literal(&mut self, literal: &[u8]) -> Outcome<()> {
+    #[inline(always)]
+    fn literal(&mut self, literal: &[u8], output: &[u8]) -> Outcome<()> {
         if !self.text[self.at..].starts_with(literal) {
             return Err(NotCanonical);
         }
         self.at += literal.len();
-        self.out.extend_from_slice(literal);
+        self.out.extend_from_slice(output);
         Ok(())
     }
 
@@ -243,7 +247,7 @@ impl Writer<'_> {
     fn close(&mut self) {
         if let Some(frame) = self.frames.pop() {
             self.at += 1;
-            self.out.push(if frame.array { b']' } else { b'}' });
+            self.out.extend_from_slice(if frame.array { b"]," } else { b"}," });
             self.members.truncate(frame.first_member);
         }
     }
@@ -255,7 +259,7 @@ impl Writer<'_> {
         let index = frame.elements;
         frame.elements += 1;
         if frame.live.0 != frame.live.1 {
-            let out = &*self.out;
+            let out = &self.out;
             if select(&mut self.live, frame.live, self.ignore, depth, |token| {
                 token.is_element(index)
             }) {
@@ -271,8 +275,9 @@ impl Writer<'_> {
         }
         let start = self.out.len();
         let from = self.at + 1;
-        let plain = self.string()?;
-        let quoted = &self.out[start..];
+        let plain = self.string(b':')?;
+        let value = self.out.len();
+        let quoted = &self.out[start..value - 1];
         let prefix = match self.text[from..].first_chunk() {
             // The same as below, without a look at each byte: what follows the name is cleared.
             Some(bytes) if plain => {
@@ -293,15 +298,13 @@ impl Writer<'_> {
             return Err(NotCanonical);
         }
         self.at += 1;
-        self.out.push(b':');
-        let value = self.out.len();
         let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
         // Compared before it is put together: a comparison through a reference would send it
         // through memory, which costs more than all the rest here.
         if frame.in_order
             && let Some(previous) = self.members[frame.first_member..].last()
             && previous.prefix >= prefix
-            && (previous.prefix > prefix || previous.name(self.out) >= &self.out[start..value])
+            && (previous.prefix > prefix || previous.name(&self.out) >= &self.out[start..value])
         {
             frame.in_order = false;
         }
@@ -330,7 +333,7 @@ impl Writer<'_> {
         if frame.in_order {
             return Ok(());
         }
-        let out = &mut *self.out;
+        let out = &mut self.out;
         let members = &mut self.members[frame.first_member..];
         members.sort_unstable_by(|a, b| a.compare(b, out));
         if members.windows(2).any(|pair| pair[0].compare(&pair[1], out) == Ordering::Equal) {
@@ -346,23 +349,31 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Reads and appends a string, from quote to quote; returns whether it was free of escapes.
-    fn string(&mut self) -> Outcome<bool> {
+    /// Reads and appends a string, from quote to quote, and the separator, which may follow it in
+    /// the text; returns whether the string was free of escapes.
+    #[inline(always)]
+    fn string(&mut self, separator: u8) -> Outcome<bool> {
         // Most strings end in the first chunk. Reading it from the opening quote on saves writing
-        // that by itself.
+        // that by itself. A quote may leave a false mark on the byte after it, which the
+        // comparison sorts out.
         if let Some(chunk) = self.text[self.at..].first_chunk() {
             let special = special_bytes(chunk) & !0xFF;
             let end = special.trailing_zeros() as usize / 8;
             if chunk.get(end) == Some(&b'"') {
+                let length = self.out.len() + end + 1;
                 self.out.extend_from_slice(chunk);
-                self.out.truncate(self.out.len() - CHUNK + end + 1);
                 self.at += end + 1;
+                self.out.truncate(length);
+                self.out.push(separator);
                 return Ok(true);
             }
         }
-        self.long_string()
+        let plain = self.long_string()?;
+        self.out.push(separator);
+        Ok(plain)
     }
 
+    #[inline(never)]
     fn long_string(&mut self) -> Outcome<bool> {
         let mut plain = true;
         self.out.push(b'"');
@@ -427,19 +438,19 @@ impl Writer<'_> {
                     && let low @ 0xDC00..=0xDFFF = self.hex(end + 2)?
                 {
                     let code = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-                    push_char(char::from_u32(code).ok_or(NotCanonical)?, self.out);
+                    push_char(char::from_u32(code).ok_or(NotCanonical)?, &mut self.out);
                     return Ok(end + 6);
                 }
                 match char::from_u32(unit) {
-                    Some(char) => push_char(char, self.out),
+                    Some(char) => push_char(char, &mut self.out),
                     // A surrogate without its other half: UTF-8 has no form for it.
-                    None => push_unit(unit, self.out),
+                    None => push_unit(unit, &mut self.out),
                 }
                 return Ok(end);
             }
             _ => return Err(NotCanonical),
         };
-        push_char(char, self.out);
+        push_char(char, &mut self.out);
         Ok(at + 1)
     }
 
