@@ -39,8 +39,9 @@ pub(super) fn canonicalize(text: &[u8], ignore: &IgnoreSet, out: &mut Vec<u8>) -
         at: 0,
         // Owned while it is written: one step less to each of its bytes.
         out: std::mem::take(out),
-        frames: Vec::new(),
-        members: Vec::new(),
+        // Enough for an ordinary document.
+        frames: Vec::with_capacity(8),
+        members: Vec::with_capacity(32),
         ignore,
         live: (0..ignore.len()).collect(),
     };

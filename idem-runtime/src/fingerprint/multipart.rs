@@ -6,8 +6,8 @@
 //! asynchronous, and lenient.
 
 use memchr::memmem;
+use sha2::digest::Update;
 
-use super::digest::Hasher;
 use super::{push_length, push_piece};
 
 /// The most headers of one part; forms have three at most.
@@ -82,7 +82,7 @@ fn part(bytes: &[u8]) -> Option<Part<'_>> {
 
 impl Multipart<'_> {
     /// Feeds everything but the boundary to the hash, each piece with its length.
-    pub(super) fn hash(&self, hasher: &mut Hasher) {
+    pub(super) fn hash(&self, hasher: &mut dyn Update) {
         let mut head = Vec::new();
         push_piece(self.preamble, &mut head);
         push_piece(self.epilogue, &mut head);
