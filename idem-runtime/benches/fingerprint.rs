@@ -16,11 +16,18 @@ use sha2::{Digest, Sha256};
 const SIZES: [usize; 2] = [1024, 64 * 1024];
 
 /// Canonical within 5 times, raw within 1.2 times SHA-256 alone.
-const LIMITS: [(&str, f64); 3] = [("raw", 1.2), ("canonical", 5.0), ("canonical, indented", 5.0)];
+const LIMITS: [(&str, f64); 3] = [
+    ("raw", 1.2),
+    ("canonical", 5.0),
+    ("canonical, indented", 5.0),
+];
 
 fn main() {
     // Whoever names a benchmark wants that one only, with a profiler perhaps.
-    if std::env::args().skip(1).all(|argument| argument.starts_with("--")) {
+    if std::env::args()
+        .skip(1)
+        .all(|argument| argument.starts_with("--"))
+    {
         for size in SIZES {
             print_ratios(size);
         }
@@ -59,7 +66,11 @@ fn print_ratios(size: usize) {
     );
     for ((name, limit), time) in LIMITS.into_iter().zip(rest) {
         // The indented document is longer: compare with what SHA-256 takes for its length.
-        let length = if name.ends_with("indented") { indented.len() } else { body.len() };
+        let length = if name.ends_with("indented") {
+            indented.len()
+        } else {
+            body.len()
+        };
         let ratio = time / (sha * length as f64 / body.len() as f64);
         let verdict = if ratio <= limit { "ok" } else { "TOO SLOW" };
         write!(line, "; {name} {ratio:.2}× (limit {limit}, {verdict})").unwrap();
@@ -108,7 +119,10 @@ fn document(size: usize) -> String {
         line += 1;
     }
     let padding = "x".repeat(size.saturating_sub(HEAD.len() + lines.len() + TAIL.len()));
-    let body = format!("{HEAD}{lines}{}", TAIL.replace("the door", &format!("the door{padding}")));
+    let body = format!(
+        "{HEAD}{lines}{}",
+        TAIL.replace("the door", &format!("the door{padding}"))
+    );
     assert_eq!(body.len(), size);
     body
 }

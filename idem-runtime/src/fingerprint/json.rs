@@ -111,7 +111,9 @@ impl Member {
     }
 
     fn compare(&self, other: &Self, out: &[u8]) -> Ordering {
-        self.prefix.cmp(&other.prefix).then_with(|| self.name(out).cmp(other.name(out)))
+        self.prefix
+            .cmp(&other.prefix)
+            .then_with(|| self.name(out).cmp(other.name(out)))
     }
 }
 
@@ -168,7 +170,11 @@ impl Writer<'_> {
         loop {
             self.skip_space();
             let Some(frame) = self.frames.last_mut() else {
-                return if self.at == self.text.len() { Ok(false) } else { Err(NotCanonical) };
+                return if self.at == self.text.len() {
+                    Ok(false)
+                } else {
+                    Err(NotCanonical)
+                };
             };
             if frame.array {
                 if let Some(start) = frame.ignored_element.take() {
@@ -230,7 +236,10 @@ impl Writer<'_> {
         }
         self.at += 1;
         self.out.push(if array { b'[' } else { b'{' });
-        let live = (self.frames.last().map_or(0, |parent| parent.live.1), self.live.len());
+        let live = (
+            self.frames.last().map_or(0, |parent| parent.live.1),
+            self.live.len(),
+        );
         self.frames.push(Frame {
             array,
             content: self.out.len(),
@@ -248,7 +257,8 @@ impl Writer<'_> {
     fn close(&mut self) {
         if let Some(frame) = self.frames.pop() {
             self.at += 1;
-            self.out.extend_from_slice(if frame.array { b"]," } else { b"}," });
+            self.out
+                .extend_from_slice(if frame.array { b"]," } else { b"}," });
             self.members.truncate(frame.first_member);
         }
     }
@@ -256,7 +266,9 @@ impl Writer<'_> {
     /// Starts an element of the innermost array.
     fn element(&mut self) {
         let depth = self.frames.len() - 1;
-        let Some(frame) = self.frames.last_mut() else { return };
+        let Some(frame) = self.frames.last_mut() else {
+            return;
+        };
         let index = frame.elements;
         frame.elements += 1;
         if frame.live.0 != frame.live.1 {
@@ -288,7 +300,9 @@ impl Writer<'_> {
             _ => prefix(&quoted[1..]),
         };
         let depth = self.frames.len() - 1;
-        let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
+        let Some(frame) = self.frames.last_mut() else {
+            return Err(NotCanonical);
+        };
         let left_out = frame.live.0 != frame.live.1
             && select(&mut self.live, frame.live, self.ignore, depth, |token| {
                 token.is_member(quoted)
@@ -299,7 +313,9 @@ impl Writer<'_> {
             return Err(NotCanonical);
         }
         self.at += 1;
-        let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
+        let Some(frame) = self.frames.last_mut() else {
+            return Err(NotCanonical);
+        };
         // Compared before it is put together: a comparison through a reference would send it
         // through memory, which costs more than all the rest here.
         if frame.in_order
@@ -310,7 +326,12 @@ impl Writer<'_> {
             frame.in_order = false;
         }
         let end = if left_out { value } else { usize::MAX };
-        self.members.push(Member { prefix, start, value, end });
+        self.members.push(Member {
+            prefix,
+            start,
+            value,
+            end,
+        });
         Ok(())
     }
 
@@ -330,14 +351,19 @@ impl Writer<'_> {
 
     /// Puts the members of the innermost object in order, without those that are left out.
     fn order_members(&mut self) -> Outcome<()> {
-        let Some(frame) = self.frames.last() else { return Ok(()) };
+        let Some(frame) = self.frames.last() else {
+            return Ok(());
+        };
         if frame.in_order {
             return Ok(());
         }
         let out = &mut self.out;
         let members = &mut self.members[frame.first_member..];
         members.sort_unstable_by(|a, b| a.compare(b, out));
-        if members.windows(2).any(|pair| pair[0].compare(&pair[1], out) == Ordering::Equal) {
+        if members
+            .windows(2)
+            .any(|pair| pair[0].compare(&pair[1], out) == Ordering::Equal)
+        {
             return Err(NotCanonical);
         }
         let sorted = out.len();
@@ -493,7 +519,9 @@ fn prefix(name: &[u8]) -> u64 {
     match name.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => {
-            let short = name.iter().fold(0, |prefix, &byte| prefix << 8 | u64::from(byte));
+            let short = name
+                .iter()
+                .fold(0, |prefix, &byte| prefix << 8 | u64::from(byte));
             // A name has its quote at least, so that this shifts by 56 at most.
             short << (8 * (8 - name.len()))
         }

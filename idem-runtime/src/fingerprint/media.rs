@@ -122,7 +122,10 @@ fn parse(value: &str) -> Option<Known<'_>> {
     } else {
         Cow::Borrowed(essence)
     };
-    Some(Known { essence: lower, parameters })
+    Some(Known {
+        essence: lower,
+        parameters,
+    })
 }
 
 fn split_at_semicolon(value: &str) -> (&str, &str) {
@@ -161,8 +164,20 @@ static TOKEN_BYTES: [bool; 256] = {
     while byte < 0x80 {
         let punctuation = matches!(
             byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
-                | b'`' | b'|' | b'~'
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
         );
         table[byte as usize] = byte.is_ascii_alphanumeric() || punctuation;
         byte += 1;
