@@ -3,8 +3,8 @@
 //! One pass over the text appends the canonical document to a buffer; no tree is built and nothing
 //! is allocated per value. The form looks like JSON without white space, with these rules:
 //!
-//! * Every member and every element is followed by a comma, the last one too, so that a member can
-//!   be moved as one span.
+//! * Every value is followed by a comma, the last one and the document itself too, so that a member
+//!   can be moved as one span.
 //! * Members are ordered by the bytes of their canonical names. Which order it is does not matter
 //!   as long as it is one.
 //! * Strings escape `"`, `\` and control characters, with the short escape where there is one, and
@@ -97,7 +97,7 @@ struct Member {
     start: usize,
     /// End of the name with its colon.
     value: usize,
-    /// End of the member. A member that is left out has no value, so that this is `value`.
+    /// End of the member; `value` if it is to be left out.
     end: usize,
 }
 
@@ -272,12 +272,10 @@ impl Writer<'_> {
         let index = frame.elements;
         frame.elements += 1;
         if frame.live.0 != frame.live.1 {
-            let out = &self.out;
-            if select(&mut self.live, frame.live, self.ignore, depth, |token| {
+            let left_out = select(&mut self.live, frame.live, self.ignore, depth, |token| {
                 token.is_element(index)
-            }) {
-                frame.ignored_element = Some(out.len());
-            }
+            });
+            frame.ignored_element = left_out.then_some(self.out.len());
         }
     }
 
@@ -335,16 +333,14 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Ends the member whose value was just written.
+    /// Ends the member whose value was just written. The value of one that is left out stays where
+    /// it is until the members are put in order.
     fn end_member(&mut self) {
         if let Some(member) = self.members.last_mut() {
-            if member.is_left_out() {
-                self.out.truncate(member.value);
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.in_order = false;
-                }
-            } else {
+            if !member.is_left_out() {
                 member.end = self.out.len();
+            } else if let Some(frame) = self.frames.last_mut() {
+                frame.in_order = false;
             }
         }
     }

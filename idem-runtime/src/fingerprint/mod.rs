@@ -72,7 +72,8 @@ pub struct RequestParts<'a> {
     pub path: &'a str,
     /// The query without its `?`, not decoded. Empty and absent are the same.
     pub query: &'a str,
-    /// The value of `Content-Type`.
+    /// The value of `Content-Type`; of several lines, the first, which is the one that counts for
+    /// extractors.
     pub content_type: Option<&'a [u8]>,
     /// The lines of `Content-Encoding`, in order; usually none.
     pub content_encoding: Vec<&'a [u8]>,
@@ -234,7 +235,7 @@ pub fn fingerprint(
     parts: &RequestParts<'_>,
     options: &Options<'_>,
 ) -> Result<Fingerprint, FingerprintError> {
-    let mut fields = Fields::with_capacity(parts, options);
+    let mut fields = Fields::new();
     fields.add(Tag::Format, &FORMAT.to_be_bytes());
     fields.add(Tag::Method, parts.method.as_bytes());
     fields.add(Tag::Path, parts.path.as_bytes());
@@ -274,6 +275,8 @@ fn canonical(
     match media.syntax() {
         Syntax::Json => {
             fields.begin_body(BodyKind::Json);
+            // A canonical document is about as long as its text.
+            fields.0.reserve(body.len() + body.len() / 8);
             let ignore = IgnoreSet::new(options.ignore);
             if json::canonicalize(&body, &ignore, &mut fields.0).is_ok() {
                 return Ok(fields.finish_as_they_are(options));
@@ -359,15 +362,9 @@ enum BodyKind {
 struct Fields(Vec<u8>);
 
 impl Fields {
-    /// Room for the ten or so fields of an ordinary request.
-    const FIELDS: usize = 256;
-
-    fn with_capacity(parts: &RequestParts<'_>, options: &Options<'_>) -> Self {
-        let canonical = match options.mode {
-            Mode::Canonical => parts.body.len() + parts.body.len() / 8,
-            Mode::Raw | Mode::Custom(_) => 0,
-        };
-        Self(Vec::with_capacity(Self::FIELDS + canonical))
+    fn new() -> Self {
+        // Enough for the fields of an ordinary request.
+        Self(Vec::with_capacity(256))
     }
 
     fn add(&mut self, tag: Tag, value: &[u8]) {

@@ -210,6 +210,7 @@ fn what_is_not_strictly_multipart_counts_as_bytes() {
         "--Bx\r\n\r\nx\r\n--Bx--",
         "--B\n\nx\n--B--",
         "--B\r\nA: b\n\nc\r\n\r\nx\r\n--B--",
+        "--B\r\nA: b\nC: d\r\n\r\nx\r\n--B--",
         "--B\r\nA: b\r\n c\r\n\r\nx\r\n--B--",
         "--B\r\nno colon\r\n\r\nx\r\n--B--",
         "--B\r\n\r\nx\r\n--B junk\r\n--B--",

@@ -206,6 +206,15 @@ fn pointers_reach_into_nested_objects_and_arrays() {
         r#"{"grid":[[{"y":1}],[{"y":2,"x":3}]]}"#,
     );
     // What follows a matched branch is not affected by it.
+    let sibling = ["/a/x"];
+    assert_ne!(
+        json_with(r#"{"a":{},"b":{"x":1}}"#, &sibling),
+        json_with(r#"{"a":{},"b":{"x":2}}"#, &sibling)
+    );
+    assert_ne!(
+        json_with(r#"[{"x":[1]},{"y":[1]}]"#, &["/0/x/0"]),
+        json_with(r#"[{"x":[1]},{"y":[2]}]"#, &["/0/x/0"])
+    );
     same(
         r#"{"items":[{"ts":1}],"meta":{"trace":{"id":7}}}"#,
         r#"{"meta":{"trace":{}},"items":[{}]}"#,
