@@ -4,7 +4,7 @@
 //! so that nothing in the user's scope can change its meaning. Tokens of the user's keep their own
 //! spans, so that a wrong type is underlined where it was written.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::{ext::IdentExt, spanned::Spanned};
 
@@ -27,16 +27,13 @@ pub(crate) fn expand(route: &Route<'_>) -> TokenStream {
     let path = name.unraw().to_string();
     // The macro's own call site would give the line of the attribute.
     let line = quote_spanned!(name.span()=> ::core::line!());
-    quote_spanned! {site=>
-        #(#outer)*
-        #vis #asyncness #fn_token #name(
-            __request: #private::HttpRequest,
-            __payload: #private::Payload,
-        ) -> ::core::result::Result<#private::HttpResponse, #private::Error> {
+    let mut block = Group::new(
+        Delimiter::Brace,
+        quote_spanned! {site=>
             #(#inner)*
             #sig #body
 
-            const _: () = { #assertions };
+            #assertions
             // A block of its own, so that the user's body cannot name the static.
             {
                 static __ROUTE: #private::Route = #private::Route::new(
@@ -48,11 +45,24 @@ pub(crate) fn expand(route: &Route<'_>) -> TokenStream {
                 #private::submit! { &__ROUTE }
                 #call
             }
-        }
+        },
+    );
+    // A function that ends in generated code counts as such, and then the compiler does not warn
+    // if it is never used.
+    block.set_span(body.span());
+    quote_spanned! {site=>
+        #(#outer)*
+        #vis #asyncness #fn_token #name(
+            __request: #private::HttpRequest,
+            __payload: #private::Payload,
+        ) -> ::core::result::Result<#private::HttpResponse, #private::Error> #block
     }
 }
 
 /// Bounds on the user's types, each checked at the place where the type was written.
+///
+/// They are statements of the body that makes the call, because then the compiler checks them
+/// first and does not repeat what they say for the call.
 fn assertions(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let args = route.signature.args.iter().map(|arg| match arg {
         Arg::Extracted(ty) => {

@@ -3,11 +3,11 @@
 //! Depend on `idem-runtime`, which re-exports the attribute and documents every option there. This
 //! crate is only its compile-time half and names private items of exactly one version of it.
 //!
-//! The attribute works in three stages, each with a type of its own: [`args`] and [`handler`]
-//! *parse* (everything optional, the user's tokens kept beside each value), [`validate`] turns
-//! that into a value in which nothing is missing or contradictory and collects every mistake on
-//! the way, and [`expand`] prints it. If there was any mistake, [`fallback`] prints the handler
-//! without the attribute instead, so that one mistake is one error.
+//! The attribute works in three stages, each with a type of its own: `args` and `handler` *parse*
+//! (everything optional, the user's tokens kept beside each value), `validate` turns that into a
+//! value in which nothing is missing or contradictory and collects every mistake on the way, and
+//! `expand` prints it. If there was any mistake, `fallback` prints the handler without the
+//! attribute instead, so that one mistake is one error.
 
 use proc_macro2::TokenStream;
 
