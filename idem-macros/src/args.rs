@@ -172,10 +172,6 @@ pub(crate) const OPTIONS: [Spec; 20] = [
     },
 ];
 
-/// Options that are parsed, checked and expanded, but refused because the runtime cannot honour
-/// them yet. To turn one on, remove it here.
-pub(crate) const NOT_YET: &[Opt] = &[];
-
 impl Opt {
     fn spec(self) -> &'static Spec {
         // The table has one row per variant, in their order; a test checks it.
@@ -286,18 +282,6 @@ impl Args {
             name,
             form,
         });
-    }
-
-    /// Refuses the options of `not_yet`, at the place where they were written.
-    pub(crate) fn refuse(&self, not_yet: &[Opt], errors: &mut Errors) {
-        for given in &self.given {
-            if not_yet.contains(&given.opt) {
-                errors.at(
-                    &given.name,
-                    format_args!("`{}` is not supported yet", given.name),
-                );
-            }
-        }
     }
 
     /// The option, if the user wrote it.

@@ -22,7 +22,7 @@ pub(crate) fn expand(route: &Route<'_>) -> TokenStream {
     let Handler { vis, sig, body, .. } = route.handler;
     let (asyncness, fn_token, name) = (&sig.asyncness, &sig.fn_token, &sig.ident);
     let assertions = assertions(&private, route);
-    let policy = policy(&private, &route.policy);
+    let policy = policy(&private, route);
     let call = call(&private, route);
     let path = name.unraw().to_string();
     // The macro's own call site would give the line of the attribute.
@@ -84,7 +84,6 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let name = route.handler.name();
     let mut extracted: Vec<Ident> = Vec::new();
     let mut passed: Vec<Ident> = Vec::new();
-    let mut connection = None;
     for (index, arg) in route.signature.args.iter().enumerate() {
         match arg {
             Arg::Extracted(_) => {
@@ -92,13 +91,10 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
                 extracted.push(binding.clone());
                 passed.push(binding);
             }
-            Arg::Connection(ty) => {
-                connection = Some(ty);
-                passed.push(Ident::new("__connection", site));
-            }
+            Arg::Connection(_) => passed.push(Ident::new("__connection", site)),
         }
     }
-    match connection {
+    match route.signature.connection() {
         None => quote_spanned! {site=>
             #private::run(&__ROUTE, __request, __payload, |(#(#extracted,)*)| #name(#(#passed),*)).await
         },
@@ -115,7 +111,7 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
 }
 
 /// The policy as a chain of constant builder calls: one for each option that the user wrote.
-fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
+fn policy(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let site = Span::mixed_site();
     let Policy {
         scope,
@@ -136,8 +132,9 @@ fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
         max_body,
         max_response,
         on_store_error,
-        transaction,
-    } = policy;
+        // Known by its argument, below.
+        transaction: _,
+    } = &route.policy;
     let scope = self::scope(private, scope);
     let mut chain = quote_spanned!(site=> #private::Policy::new(#scope, #ttl_ms));
     let mut set = |method: &str, value: TokenStream| {
@@ -205,8 +202,8 @@ fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
     if let Some(on_store_error) = on_store_error {
         set("on_store_error", variant(on_store_error));
     }
-    if transaction.is_some() {
-        set("transactional", TokenStream::new());
+    if let Some(ty) = route.signature.connection() {
+        set("transaction", quote_spanned!(site=> #private::transactions::<#ty>));
     }
     chain
 }

@@ -35,15 +35,13 @@ pub fn idempotent(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    attribute(args.into(), item.into(), args::NOT_YET).into()
+    attribute(args.into(), item.into()).into()
 }
 
-/// The attribute on `proc_macro2` tokens, so that unit tests can call it. `not_yet` are the
-/// options to refuse as not supported yet.
-fn attribute(args: TokenStream, item: TokenStream, not_yet: &[args::Opt]) -> TokenStream {
+/// The attribute on `proc_macro2` tokens, so that unit tests can call it.
+fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(args, &mut errors);
-    args.refuse(not_yet, &mut errors);
     let handler = match Handler::parse(&item) {
         Ok(handler) => handler,
         Err(error) => {

@@ -11,12 +11,12 @@ use std::{fs, path::PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
-use crate::{args::Opt, attribute};
+use crate::attribute;
 
 /// Compares an expansion with the file of that name. Options that the runtime cannot honour yet
 /// are expanded too.
 fn expands_as(name: &str, args: TokenStream, item: TokenStream) {
-    let expansion = attribute(args, item, &[]);
+    let expansion = attribute(args, item);
     let file = syn::parse2(expansion).expect("the expansion is Rust");
     let actual = prettyplease::unparse(&file);
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/tests/expansions");
@@ -201,7 +201,6 @@ fn the_body_is_not_parsed() {
     let expansion = attribute(
         quote!(scope = "user", ttl = "24h"),
         quote!(async fn f() -> String { let half = ; if { @ # 12 async } }),
-        &[],
     );
     assert_eq!(messages(expansion.clone()), Vec::<String>::new());
     assert!(contains_word(expansion, "half"));
@@ -220,9 +219,9 @@ fn another_path_of_the_runtime_replaces_the_default() {
         release_on = [], fingerprint = "canonical", ignore = ["/a"], headers = ["X-A"],
         max_body = 1, max_response = 0, on_store_error = "refuse"
     };
-    let by_default = attribute(args.clone(), item.clone(), &[]);
+    let by_default = attribute(args.clone(), item.clone());
     assert!(contains_word(by_default, "idem_runtime"));
-    let renamed = attribute(quote!(#args, crate = ::other), item, &[]);
+    let renamed = attribute(quote!(#args, crate = ::other), item);
     assert_eq!(messages(renamed.clone()), Vec::<String>::new());
     assert!(!contains_word(renamed, "idem_runtime"));
 }
@@ -234,12 +233,10 @@ fn every_mistake_is_reported_at_once() {
         quote!(
             unsafe fn f<T>(tx: &mut C, b: impl B) {}
         ),
-        &[Opt::Wait],
     );
     let found = messages(expansion);
     for part in [
         "unknown option `tll`",
-        "`wait` is not supported yet",
         "`scope` is empty",
         "`ttl` is missing",
         "`wait` must be longer than zero",
@@ -256,41 +253,7 @@ fn every_mistake_is_reported_at_once() {
             "{part:?} is not among {found:#?}"
         );
     }
-    assert_eq!(found.len(), 12, "{found:#?}");
-}
-
-#[test]
-fn options_not_supported_yet_are_refused_and_only_those() {
-    let refused = |args: TokenStream| {
-        let item = quote!(
-            async fn f(tx: &mut C) -> String {
-                String::new()
-            }
-        );
-        messages(attribute(args, item, &[Opt::Wait, Opt::Transaction]))
-    };
-    assert_eq!(
-        refused(quote!(
-            scope = "user",
-            ttl = "24h",
-            lease = "5s",
-            transaction = tx
-        ))
-        .len(),
-        1
-    );
-    assert_eq!(
-        refused(quote!(
-            scope = "user",
-            ttl = "24h",
-            transaction = tx,
-            wait = "5s"
-        )),
-        [
-            "`transaction` is not supported yet",
-            "`wait` is not supported yet"
-        ]
-    );
+    assert_eq!(found.len(), 11, "{found:#?}");
 }
 
 #[test]
@@ -300,7 +263,6 @@ fn an_item_that_is_no_function_is_emitted_with_all_errors() {
         quote!(
             pub struct Orders;
         ),
-        &[],
     );
     let found = messages(expansion.clone());
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -321,7 +283,6 @@ fn values_may_come_through_a_macro() {
                 String::new()
             }
         ),
-        &[],
     );
     assert_eq!(messages(expansion), Vec::<String>::new());
 }

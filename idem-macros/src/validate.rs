@@ -83,6 +83,16 @@ pub(crate) struct Signature<'h> {
     pub(crate) output: Option<&'h syn::Type>,
 }
 
+impl<'h> Signature<'h> {
+    /// The type of the connection that the handler is lent, on a transactional route.
+    pub(crate) fn connection(&self) -> Option<&'h syn::Type> {
+        self.args.iter().find_map(|arg| match arg {
+            Arg::Connection(ty) => Some(*ty),
+            Arg::Extracted(_) => None,
+        })
+    }
+}
+
 /// Where an argument of the handler comes from.
 pub(crate) enum Arg<'h> {
     /// An extractor of this type.

@@ -1,5 +1,4 @@
-//! Validation: what each option and each part of a signature may be. The stage below the refusal
-//! of options that are not supported yet, so those are checked here too.
+//! Validation: what each option and each part of a signature may be.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -28,7 +28,9 @@ async fn create_order(
                     86400000u64,
                 )
                 .fingerprint(::idem_runtime::__private::FingerprintMode::Custom(digest))
-                .transactional(),
+                .transaction(
+                    ::idem_runtime::__private::transactions::<sqlx::PgConnection>,
+                ),
         );
         ::idem_runtime::__private::submit! {
             & __ROUTE
