@@ -3,6 +3,10 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+mod memory;
+
+pub use memory::MemoryStore;
+
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
 use bytes::Bytes;
