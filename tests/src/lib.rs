@@ -1,3 +1,4 @@
-//! x
+//! What the lab and the suites that drive it have in common.
 
 pub mod services;
+pub mod stores;
