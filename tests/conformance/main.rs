@@ -2,9 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod factories;
+mod model;
+mod sqlite_file;
+mod support;
 
 use factories::{Memory, Sqlite};
 use idem_runtime::testing::conformance;
 
 conformance::tests!(memory, Memory);
 conformance::tests!(sqlite, Sqlite::new());
+
+model::tests!(memory_follows_the_model, Memory, 300);
+model::tests!(sqlite_follows_the_model, Sqlite::new(), 60);

@@ -106,6 +106,13 @@ impl Database {
     }
 }
 
+/// Closes a connection; there is nothing else to be done if that fails.
+pub(super) async fn close(connection: SqliteConnection) {
+    if let Err(error) = connection.close().await {
+        tracing::warn!(%error, "a connection of the SQLite store was not closed properly");
+    }
+}
+
 /// SQLite's primary result code of an error, see <https://sqlite.org/rescode.html>.
 pub(super) fn result_code(error: &sqlx::Error) -> Option<i32> {
     let code = error.as_database_error()?.code()?;
@@ -127,4 +134,45 @@ pub(super) fn is_of_one_statement(error: &sqlx::Error) -> bool {
     const CONSTRAINT: i32 = 19;
     const MISMATCH: i32 = 20;
     matches!(result_code(error), Some(TOO_BIG | CONSTRAINT | MISMATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    async fn pragma(connection: &mut SqliteConnection, statement: &'static str) -> String {
+        let row = sqlx::query(statement).fetch_one(connection).await.unwrap();
+        row.try_get(0)
+            .or_else(|_| row.try_get::<i64, _>(0).map(|number| number.to_string()))
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_writer_syncs_every_commit_whatever_the_application_does() {
+        const FULL: &str = "2";
+        let directory = tempfile::TempDir::new().unwrap();
+        let careless = SqliteConnectOptions::new()
+            .filename(directory.path().join("test.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Memory)
+            .synchronous(SqliteSynchronous::Off);
+        let mut writer = Database::new(careless).open_writer().await.unwrap();
+        assert_eq!(pragma(&mut writer, "PRAGMA synchronous").await, FULL);
+        assert_eq!(pragma(&mut writer, "PRAGMA journal_mode").await, "wal");
+    }
+
+    #[tokio::test]
+    async fn the_reader_cannot_write() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("test.db");
+        let database = Database::new(
+            options(path.to_str().unwrap())
+                .unwrap()
+                .create_if_missing(true),
+        );
+        let mut reader = database.open_reader().await.unwrap();
+        let written = sqlx::query("CREATE TABLE t (a)").execute(&mut reader).await;
+        assert!(written.is_err());
+    }
 }

@@ -84,7 +84,8 @@ impl SqliteStore {
     /// opened with the pool's options. The schema is not applied: either the application's
     /// migrations contain it (`schema.sql`), or call [`SqliteStore::migrate`].
     ///
-    /// The file is put into WAL mode if it is not.
+    /// The file is put into WAL mode if it is not. A pool whose options name another journal mode
+    /// would try to undo that with every connection it opens, and fail: leave it unset, or name WAL.
     ///
     /// # Errors
     ///
@@ -204,10 +205,15 @@ fn serve(
         match connections.await {
             Ok((writer, reader)) => {
                 if opened.send(Ok(())).is_ok() {
-                    tokio::join!(
+                    let (writer, reader) = tokio::join!(
                         writer::run(&database, writer, writes),
                         reader::run(&database, reader, reads),
                     );
+                    // One after the other: SQLite tidies up after the last connection, which two
+                    // that close at the same time both are not.
+                    for connection in [reader, writer].into_iter().flatten() {
+                        connection::close(connection).await;
+                    }
                 }
             }
             Err(error) => {

@@ -306,6 +306,8 @@ impl Operation for TakeAbandoned {
             record.state = State::Running {
                 locked_until: StoreTime(row.try_get("locked_until")?),
             };
+            // The clock went on since the record was read.
+            record.now = StoreTime(row.try_get("now")?);
             taken.push(record);
         }
         Ok(taken)

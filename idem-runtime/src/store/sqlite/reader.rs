@@ -4,16 +4,16 @@ use super::{
     connection::Database,
     job::{Failure, Job},
 };
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Serves the queue until it is closed and empty.
+/// Serves the queue until it is closed and empty, and hands the connection back.
 pub(super) async fn run(
     database: &Database,
     connection: SqliteConnection,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
-) {
+) -> Option<SqliteConnection> {
     let mut connection = Some(connection);
     while let Some(mut job) = queue.recv().await {
         if !job.is_wanted() {
@@ -39,9 +39,5 @@ pub(super) async fn run(
         };
         job.settle(outcome.as_ref().err());
     }
-    if let Some(connection) = connection
-        && let Err(error) = connection.close().await
-    {
-        tracing::warn!(%error, "a connection of the SQLite store was not closed properly");
-    }
+    connection
 }

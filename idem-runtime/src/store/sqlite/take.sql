@@ -3,4 +3,4 @@ UPDATE idempotency_records
 SET owner        = ?2,
     locked_until = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + ?3
 WHERE rowid = ?1
-RETURNING locked_until
+RETURNING locked_until, locked_until - ?3 AS now

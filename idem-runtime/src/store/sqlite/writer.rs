@@ -1,10 +1,10 @@
 //! The one connection that writes: calls that wait at the same time share a transaction.
 
 use super::{
-    connection::{Database, PATIENCE, is_busy},
+    connection::{Database, PATIENCE, close, is_busy, result_code},
     job::{Failure, Job},
 };
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::{sync::Arc, time::Instant};
 use tokio::sync::mpsc;
 
@@ -14,12 +14,12 @@ const GROUP: usize = 256;
 /// Bytes in one transaction, so that a few large answers do not make all others wait.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// Serves the queue until it is closed and empty.
+/// Serves the queue until it is closed and empty, and hands the connection back.
 pub(super) async fn run(
     database: &Database,
     connection: SqliteConnection,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
-) {
+) -> Option<SqliteConnection> {
     let mut connection = Some(connection);
     while let Some(first) = queue.recv().await {
         let mut bytes = first.size();
@@ -49,9 +49,7 @@ pub(super) async fn run(
             job.settle(outcome.as_ref().err());
         }
     }
-    if let Some(connection) = connection {
-        close(connection).await;
-    }
+    connection
 }
 
 async fn reopened(
@@ -109,14 +107,7 @@ async fn rolled_back(connection: &mut SqliteConnection) -> bool {
         // SQLite has rolled back by itself, or the transaction never began. Any other answer than
         // that there is none means that the connection is of no use.
         Err(error) => {
-            super::connection::result_code(&error) == Some(1)
-                && error.to_string().contains("no transaction is active")
+            result_code(&error) == Some(1) && error.to_string().contains("no transaction is active")
         }
-    }
-}
-
-async fn close(connection: SqliteConnection) {
-    if let Err(error) = connection.close().await {
-        tracing::warn!(%error, "a connection of the SQLite store was not closed properly");
     }
 }
