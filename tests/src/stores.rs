@@ -1,7 +1,7 @@
 //! Opening a store by its address: the one place that knows which there are.
 
 use idem_runtime::{
-    store::{MemoryStore, Store},
+    store::{MemoryStore, SqliteStore, Store, StoreError},
     testing::{Fault, FaultStore, Method, Occasion},
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -75,6 +75,10 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
             let entries = Entries(Some(Box::new(move || counted.len())));
             (Arc::new(memory), entries)
         }
+        "sqlite" => {
+            let opened = SqliteStore::connect(&request.url).await;
+            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+        }
         _ => return Err(unknown(scheme)),
     };
     let store = if request.slow_complete.is_zero() {
@@ -89,5 +93,16 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
 }
 
 fn unknown(scheme: &str) -> String {
-    format!("there is no store for {scheme:?}: this release of the lab has memory:")
+    format!("there is no store for {scheme:?}: this release of the lab has memory: and sqlite:PATH")
+}
+
+fn unreachable(error: StoreError) -> String {
+    let mut sentence = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        sentence.push_str(": ");
+        sentence.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    sentence
 }
