@@ -23,7 +23,7 @@ use crate::{
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder,
     body::{BodySize, BoxBody, MessageBody, to_bytes},
-    http::{ConnectionType, Method},
+    http::{ConnectionType, Method, Version},
     rt,
     web::{self, Bytes},
 };
@@ -242,6 +242,15 @@ impl Admitted {
                 response
                     .head_mut()
                     .set_connection_type(ConnectionType::Close);
+            }
+            if self.request.version() < Version::HTTP_11
+                && matches!(response.body().size(), BodySize::Stream)
+            {
+                // Such a client knows no chunks (RFC 9112, section 6.1): the body ends with the
+                // connection. actix would send chunks.
+                let head = response.head_mut();
+                head.no_chunking(true);
+                head.set_connection_type(ConnectionType::Close);
             }
             // Nobody may be there any more to receive it; the record has it.
             let _ = answer.send(response);
