@@ -172,10 +172,6 @@ pub(crate) const OPTIONS: [Spec; 20] = [
     },
 ];
 
-/// Options that are parsed, checked and expanded, but refused because the runtime cannot honour
-/// them yet. To turn one on, remove it here.
-pub(crate) const NOT_YET: &[Opt] = &[Opt::Wait, Opt::Transaction, Opt::Reconcile];
-
 impl Opt {
     fn spec(self) -> &'static Spec {
         // The table has one row per variant, in their order; a test checks it.
@@ -286,18 +282,6 @@ impl Args {
             name,
             form,
         });
-    }
-
-    /// Refuses the options of `not_yet`, at the place where they were written.
-    pub(crate) fn refuse(&self, not_yet: &[Opt], errors: &mut Errors) {
-        for given in &self.given {
-            if not_yet.contains(&given.opt) {
-                errors.at(
-                    &given.name,
-                    format_args!("`{}` is not supported yet", given.name),
-                );
-            }
-        }
     }
 
     /// The option, if the user wrote it.
@@ -494,4 +478,148 @@ fn until_comma(input: ParseStream<'_>) -> TokenStream {
         tokens.extend([token]);
     }
     tokens
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use quote::quote;
+
+    use super::*;
+
+    /// Parses and gives the names in order, with the complaints.
+    fn parse(tokens: TokenStream) -> (Vec<&'static str>, Vec<String>) {
+        let mut errors = Errors::default();
+        let args = Args::parse(tokens, &mut errors);
+        let names = args.given.iter().map(|given| given.opt.name()).collect();
+        (names, errors.messages())
+    }
+
+    #[test]
+    fn the_table_has_each_option_at_its_place() {
+        for (index, spec) in OPTIONS.iter().enumerate() {
+            assert_eq!(spec.opt as usize, index, "{}", spec.name);
+            assert!(spec.example.starts_with(spec.name), "{}", spec.name);
+        }
+        assert_eq!(Opt::Crate as usize + 1, OPTIONS.len());
+    }
+
+    #[test]
+    fn reads_options_in_any_order_with_or_without_a_last_comma() {
+        let (names, complaints) =
+            parse(quote!(required, ttl = "1h", crate = ::a, scope = B<C, D>,));
+        assert_eq!(names, ["required", "ttl", "crate", "scope"]);
+        assert_eq!(complaints, Vec::<String>::new());
+        assert_eq!(parse(quote!()), (vec![], vec![]));
+    }
+
+    #[test]
+    fn sorts_values_by_form() {
+        let mut errors = Errors::default();
+        let args = Args::parse(
+            quote! {
+                scope = a::B, ttl = "1h", mismatch = 422, release_on = [1, "a", b,],
+                header = -x, wait = 1.5, max_body = 1u8, key_format = "a"b, lease = b"x", abandoned = true,
+                ignore = [a b, "c"], headers = f(1)
+            },
+            &mut errors,
+        );
+        assert_eq!(errors.messages(), Vec::<String>::new());
+        let value = |opt| match &args.get(opt).unwrap().form {
+            Form::Value(value) => value,
+            _ => panic!("{opt:?} has no value"),
+        };
+        assert!(matches!(value(Opt::Scope), Value::Path(_)));
+        assert!(matches!(value(Opt::Ttl), Value::Str(_)));
+        assert!(matches!(value(Opt::Mismatch), Value::Int(_)));
+        match value(Opt::ReleaseOn) {
+            Value::List(elements, _) => assert!(matches!(
+                elements.as_slice(),
+                [Value::Int(_), Value::Str(_), Value::Path(_)]
+            )),
+            _ => panic!("not a list"),
+        }
+        match value(Opt::Ignore) {
+            Value::List(elements, _) => assert!(matches!(
+                elements.as_slice(),
+                [Value::Other(_), Value::Str(_)]
+            )),
+            _ => panic!("not a list"),
+        }
+        for opt in [
+            Opt::Header,
+            Opt::Wait,
+            Opt::MaxBody,
+            Opt::KeyFormat,
+            Opt::Lease,
+            Opt::Abandoned,
+            Opt::Headers,
+        ] {
+            assert!(matches!(value(opt), Value::Other(_)), "{opt:?}");
+        }
+    }
+
+    #[test]
+    fn goes_on_after_each_mistake() {
+        let (names, complaints) = parse(quote! {
+            tll = "24h", "user", scope("user"), ttl: "1h", required, required, lease =, , header == "a",
+            unheard_of, max_body = "1MiB" max_response = "1MiB", wait = "1s" + 1
+        });
+        assert_eq!(
+            names,
+            [
+                "scope",
+                "ttl",
+                "required",
+                "lease",
+                "header",
+                "max_body",
+                "max_response",
+                "wait"
+            ]
+        );
+        let beginnings = [
+            "unknown option `tll`: did you mean `ttl`?",
+            "expected an option such as `scope = \"user\"`",
+            "expected `=` after `scope`: write `scope = \"user\"`",
+            "expected `=` after `ttl`: write `ttl = \"24h\"`",
+            "`required` is given twice",
+            "`lease` needs a value: write `lease = \"30s\"`",
+            "expected an option such as",
+            "unknown option `unheard_of`: the options are `scope`, `ttl`",
+            "expected a comma before the next option",
+        ];
+        assert_eq!(complaints.len(), beginnings.len(), "{complaints:#?}");
+        for (complaint, beginning) in complaints.iter().zip(beginnings) {
+            assert!(complaint.starts_with(beginning), "{complaint:?}");
+        }
+    }
+
+    #[test]
+    fn suggests_the_option_that_was_probably_meant() {
+        for (written, meant) in [
+            ("tll", "ttl"),
+            ("TTL", "ttl"),
+            ("scopes", "scope"),
+            ("requierd", "required"),
+            ("keyformat", "key_format"),
+            ("max_bodys", "max_body"),
+            ("on_store_err", "on_store_error"),
+            ("fingerprints", "fingerprint"),
+        ] {
+            assert_eq!(
+                nearest(written, OPTIONS.iter().map(|spec| spec.name)),
+                Some(meant),
+                "{written}"
+            );
+        }
+        for written in ["x", "timeout", "expires_after", "store"] {
+            assert_eq!(
+                nearest(written, OPTIONS.iter().map(|spec| spec.name)),
+                None,
+                "{written}"
+            );
+        }
+    }
 }

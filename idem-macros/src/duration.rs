@@ -45,6 +45,8 @@ fn explain(text: &str, error: &humantime::DurationError) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic)]
+
     use super::parse_millis;
 
     #[test]

@@ -4,7 +4,7 @@
 //! so that nothing in the user's scope can change its meaning. Tokens of the user's keep their own
 //! spans, so that a wrong type is underlined where it was written.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::{ext::IdentExt, spanned::Spanned};
 
@@ -22,21 +22,18 @@ pub(crate) fn expand(route: &Route<'_>) -> TokenStream {
     let Handler { vis, sig, body, .. } = route.handler;
     let (asyncness, fn_token, name) = (&sig.asyncness, &sig.fn_token, &sig.ident);
     let assertions = assertions(&private, route);
-    let policy = policy(&private, &route.policy);
+    let policy = policy(&private, route);
     let call = call(&private, route);
     let path = name.unraw().to_string();
     // The macro's own call site would give the line of the attribute.
     let line = quote_spanned!(name.span()=> ::core::line!());
-    quote_spanned! {site=>
-        #(#outer)*
-        #vis #asyncness #fn_token #name(
-            __request: #private::HttpRequest,
-            __payload: #private::Payload,
-        ) -> ::core::result::Result<#private::HttpResponse, #private::Error> {
+    let mut block = Group::new(
+        Delimiter::Brace,
+        quote_spanned! {site=>
             #(#inner)*
             #sig #body
 
-            const _: () = { #assertions };
+            #assertions
             // A block of its own, so that the user's body cannot name the static.
             {
                 static __ROUTE: #private::Route = #private::Route::new(
@@ -48,11 +45,24 @@ pub(crate) fn expand(route: &Route<'_>) -> TokenStream {
                 #private::submit! { &__ROUTE }
                 #call
             }
-        }
+        },
+    );
+    // A function that ends in generated code counts as such, and then the compiler does not warn
+    // if it is never used.
+    block.set_span(body.span());
+    quote_spanned! {site=>
+        #(#outer)*
+        #vis #asyncness #fn_token #name(
+            __request: #private::HttpRequest,
+            __payload: #private::Payload,
+        ) -> ::core::result::Result<#private::HttpResponse, #private::Error> #block
     }
 }
 
 /// Bounds on the user's types, each checked at the place where the type was written.
+///
+/// They are statements of the body that makes the call, because then the compiler checks them
+/// first and does not repeat what they say for the call.
 fn assertions(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let args = route.signature.args.iter().map(|arg| match arg {
         Arg::Extracted(ty) => {
@@ -74,7 +84,6 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let name = route.handler.name();
     let mut extracted: Vec<Ident> = Vec::new();
     let mut passed: Vec<Ident> = Vec::new();
-    let mut connection = None;
     for (index, arg) in route.signature.args.iter().enumerate() {
         match arg {
             Arg::Extracted(_) => {
@@ -82,13 +91,10 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
                 extracted.push(binding.clone());
                 passed.push(binding);
             }
-            Arg::Connection(ty) => {
-                connection = Some(ty);
-                passed.push(Ident::new("__connection", site));
-            }
+            Arg::Connection(_) => passed.push(Ident::new("__connection", site)),
         }
     }
-    match connection {
+    match route.signature.connection() {
         None => quote_spanned! {site=>
             #private::run(&__ROUTE, __request, __payload, |(#(#extracted,)*)| #name(#(#passed),*)).await
         },
@@ -105,7 +111,7 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
 }
 
 /// The policy as a chain of constant builder calls: one for each option that the user wrote.
-fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
+fn policy(private: &TokenStream, route: &Route<'_>) -> TokenStream {
     let site = Span::mixed_site();
     let Policy {
         scope,
@@ -126,8 +132,9 @@ fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
         max_body,
         max_response,
         on_store_error,
-        transaction,
-    } = policy;
+        // Known by its argument, below.
+        transaction: _,
+    } = &route.policy;
     let scope = self::scope(private, scope);
     let mut chain = quote_spanned!(site=> #private::Policy::new(#scope, #ttl_ms));
     let mut set = |method: &str, value: TokenStream| {
@@ -195,8 +202,8 @@ fn policy(private: &TokenStream, policy: &Policy) -> TokenStream {
     if let Some(on_store_error) = on_store_error {
         set("on_store_error", variant(on_store_error));
     }
-    if transaction.is_some() {
-        set("transactional", TokenStream::new());
+    if let Some(ty) = route.signature.connection() {
+        set("transaction", quote_spanned!(site=> #private::transactions::<#ty>));
     }
     chain
 }

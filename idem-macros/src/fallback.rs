@@ -4,8 +4,7 @@
 //! or one mistake would be reported many times over.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
-use syn::Attribute;
+use quote::{quote, quote_spanned};
 
 use crate::{
     attributes::{self, Sorted},
@@ -21,52 +20,48 @@ pub(crate) fn unparsed(item: &TokenStream, errors: &Errors) -> TokenStream {
 
 /// The fallback for a function.
 pub(crate) fn handler(handler: &Handler, errors: &Errors) -> TokenStream {
-    let function = if handler.sig.receiver().is_some() {
-        method(handler)
-    } else if validate::is_plain_handler(handler) {
+    let function = if validate::is_plain_handler(handler) {
         as_it_was(handler)
+    } else if !validate::is_method(handler) {
+        stand_in(handler, Some(handler))
+    } else if handler
+        .attrs
+        .iter()
+        .any(|attr| attributes::is_route(attr.path()))
+    {
+        // A service is made of a function outside of any `impl`, where `self` means nothing.
+        stand_in(handler, None)
     } else {
-        stand_in(handler)
+        as_it_was(handler)
     };
     quote!(#errors #function)
 }
 
-/// The user's function. Actix takes it as a handler, so nothing else complains.
+/// The user's function.
 fn as_it_was(handler: &Handler) -> TokenStream {
-    without(handler, |attr| attributes::is_idempotent(attr.path()))
-}
-
-/// A method can only have been meant for another place, where it is no route.
-fn method(handler: &Handler) -> TokenStream {
-    without(handler, |attr| {
-        attributes::is_idempotent(attr.path()) || attributes::is_route(attr.path())
-    })
-}
-
-fn without(handler: &Handler, unwanted: impl Fn(&Attribute) -> bool) -> TokenStream {
     let Handler {
         attrs,
         vis,
         sig,
         body,
     } = handler;
-    let attrs = attrs.iter().filter(|attr| !unwanted(attr));
+    let attrs = attrs
+        .iter()
+        .filter(|attr| !attributes::is_idempotent(attr.path()));
     quote!(#(#attrs)* #vis #sig #body)
 }
 
 /// A handler of the same name that actix takes, around the user's function, which it would not
 /// take: the route attribute and `.to(…)` would only add errors that the user cannot act on.
-fn stand_in(handler: &Handler) -> TokenStream {
+fn stand_in(handler: &Handler, inside: Option<&Handler>) -> TokenStream {
     let Sorted { outer, inner } = Sorted::new(&handler.attrs);
-    let Handler { vis, sig, body, .. } = handler;
-    let name = sig.ident.to_token_stream();
-    let inner = inner.into_iter().filter(|_| true);
+    let (vis, name) = (&handler.vis, handler.name());
+    let inside =
+        inside.map(|Handler { sig, body, .. }| quote!(#[allow(dead_code)] #(#inner)* #sig #body));
     quote_spanned! {Span::mixed_site()=>
         #(#outer)*
         #vis async fn #name() -> &'static ::core::primitive::str {
-            #[allow(dead_code)]
-            #(#inner)*
-            #sig #body
+            #inside
             ""
         }
     }

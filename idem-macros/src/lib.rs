@@ -3,11 +3,11 @@
 //! Depend on `idem-runtime`, which re-exports the attribute and documents every option there. This
 //! crate is only its compile-time half and names private items of exactly one version of it.
 //!
-//! The attribute works in three stages, each with a type of its own: [`args`] and [`handler`]
-//! *parse* (everything optional, the user's tokens kept beside each value), [`validate`] turns
-//! that into a value in which nothing is missing or contradictory and collects every mistake on
-//! the way, and [`expand`] prints it. If there was any mistake, [`fallback`] prints the handler
-//! without the attribute instead, so that one mistake is one error.
+//! The attribute works in three stages, each with a type of its own: `args` and `handler` *parse*
+//! (everything optional, the user's tokens kept beside each value), `validate` turns that into a
+//! value in which nothing is missing or contradictory and collects every mistake on the way, and
+//! `expand` prints it. If there was any mistake, `fallback` prints the handler without the
+//! attribute instead, so that one mistake is one error.
 
 use proc_macro2::TokenStream;
 
@@ -35,15 +35,13 @@ pub fn idempotent(
     args: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
-    attribute(args.into(), item.into(), args::NOT_YET).into()
+    attribute(args.into(), item.into()).into()
 }
 
-/// The attribute on `proc_macro2` tokens, so that unit tests can call it. `not_yet` are the
-/// options to refuse as not supported yet.
-fn attribute(args: TokenStream, item: TokenStream, not_yet: &[args::Opt]) -> TokenStream {
+/// The attribute on `proc_macro2` tokens, so that unit tests can call it.
+fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(args, &mut errors);
-    args.refuse(not_yet, &mut errors);
     let handler = match Handler::parse(&item) {
         Ok(handler) => handler,
         Err(error) => {

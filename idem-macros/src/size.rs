@@ -63,6 +63,8 @@ fn unknown_unit(unit: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic)]
+
     use super::parse_bytes;
 
     #[test]

@@ -14,7 +14,7 @@ mod options;
 mod signature;
 
 pub(crate) use options::policy;
-pub(crate) use signature::is_plain as is_plain_handler;
+pub(crate) use signature::{is_method, is_plain as is_plain_handler};
 
 /// A route that can be expanded: no field can hold a mistake of the user's.
 pub(crate) struct Route<'h> {
@@ -83,6 +83,16 @@ pub(crate) struct Signature<'h> {
     pub(crate) output: Option<&'h syn::Type>,
 }
 
+impl<'h> Signature<'h> {
+    /// The type of the connection that the handler is lent, on a transactional route.
+    pub(crate) fn connection(&self) -> Option<&'h syn::Type> {
+        self.args.iter().find_map(|arg| match arg {
+            Arg::Connection(ty) => Some(*ty),
+            Arg::Extracted(_) => None,
+        })
+    }
+}
+
 /// Where an argument of the handler comes from.
 pub(crate) enum Arg<'h> {
     /// An extractor of this type.
@@ -107,8 +117,8 @@ pub(crate) fn route<'h>(
     handler: &'h Handler,
     errors: &mut Errors,
 ) -> Option<Route<'h>> {
-    let krate = options::krate(args, errors);
     let policy = policy(args, errors);
+    let krate = options::krate(args, errors);
     let transaction = match args.get(Opt::Transaction) {
         None => Transaction::Absent,
         Some(_) => match policy
@@ -127,3 +137,6 @@ pub(crate) fn route<'h>(
         handler,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,8 +23,14 @@ const LIMITS: [(&str, f64); 3] = [
 ];
 
 fn main() {
-    for size in SIZES {
-        print_ratios(size);
+    // Whoever names a benchmark wants that one only, with a profiler perhaps.
+    if std::env::args()
+        .skip(1)
+        .all(|argument| argument.starts_with("--"))
+    {
+        for size in SIZES {
+            print_ratios(size);
+        }
     }
     divan::main();
 }
@@ -97,7 +103,7 @@ fn canonical(bencher: divan::Bencher<'_, '_>, size: usize) {
 }
 
 /// An order as an API gets it: nested, members in no order, strings of all lengths, some of them
-/// with escapes and non-ASCII characters, integers, amounts, flags; about `size` bytes.
+/// with escapes and non-ASCII characters, integers, amounts, flags; exactly `size` bytes.
 fn document(size: usize) -> String {
     let mut lines = String::new();
     let mut line = 0;
@@ -112,7 +118,13 @@ fn document(size: usize) -> String {
         lines.push_str(&next);
         line += 1;
     }
-    format!("{HEAD}{lines}{TAIL}")
+    let padding = "x".repeat(size.saturating_sub(HEAD.len() + lines.len() + TAIL.len()));
+    let body = format!(
+        "{HEAD}{lines}{}",
+        TAIL.replace("the door", &format!("the door{padding}"))
+    );
+    assert_eq!(body.len(), size);
+    body
 }
 
 const HEAD: &str = r#"{"customer":{"name":"Zoë Müller","email":"zoe@example.com","address":{"street":"Hauptstraße 12","city":"Köln","zip":"50667","country":"DE"}},"currency":"EUR","reference":"ord_8e03978e-40d5-43e8-bc93-6894a57f9324","lines":["#;

@@ -1,7 +1,12 @@
 //! What a handler can learn about the attempt it runs in.
 
-use crate::{key::IdempotencyKey, record::RecordId};
+use crate::{
+    key::IdempotencyKey,
+    record::RecordId,
+    steps::{StepError, Steps},
+};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
     convert::Infallible,
     future::{Ready, ready},
@@ -40,7 +45,10 @@ pub(crate) struct ClaimContext {
     pub(crate) id: RecordId,
     pub(crate) key: IdempotencyKey,
     pub(crate) attempt: u32,
-    pub(crate) lost: watch::Receiver<bool>,
+    /// None on a transactional route, whose claim is the transaction.
+    pub(crate) lost: Option<watch::Receiver<bool>>,
+    /// None on a transactional route.
+    pub(crate) steps: Option<Steps>,
 }
 
 impl Context {
@@ -87,6 +95,48 @@ impl Context {
         identity.downstream_key(name)
     }
 
+    /// Runs a part of the operation once for all its attempts: if an earlier attempt has finished
+    /// the step `name`, its result is returned and `step` is not run.
+    ///
+    /// The result is saved, as JSON, before this returns. A step that fails keeps nothing. Between
+    /// the step's effect and the saved result the process can still die: give the effect a
+    /// [`downstream_key`](Context::downstream_key), so that a repeat is recognised. Steps matter
+    /// where a route lets abandoned work run again (`abandoned = "rerun"`) or reconciles it.
+    ///
+    /// Without a key the step just runs.
+    ///
+    /// ```
+    /// use actix_web::HttpResponse;
+    /// use idem_runtime::Context;
+    /// # async fn charge(key: uuid::Uuid) -> Result<String, std::io::Error> { Ok(key.to_string()) }
+    ///
+    /// async fn pay(context: Context) -> actix_web::Result<HttpResponse> {
+    ///     let key = context.downstream_key("charge");
+    ///     let receipt: String = context.step("charge", async || charge(key).await).await?;
+    ///     Ok(HttpResponse::Created().body(receipt))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`]; a kept result that is not a `T` is an error, not a second run.
+    pub async fn step<T, E>(
+        &self,
+        name: &str,
+        step: impl AsyncFnOnce() -> Result<T, E>,
+    ) -> Result<T, StepError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        match self.0.claim.get() {
+            None => step().await.map_err(StepError::Failed),
+            Some(ClaimContext { steps: None, .. }) => Err(StepError::Transactional),
+            Some(ClaimContext {
+                steps: Some(steps), ..
+            }) => steps.run(name, step).await,
+        }
+    }
+
     /// Resolves when the claim can no longer be kept: it was taken over, or could not be renewed
     /// before its lease ran out. A long handler can stop before its next effect:
     ///
@@ -100,13 +150,13 @@ impl Context {
     /// # }
     /// ```
     ///
-    /// Never resolves for a request without a key.
+    /// Never resolves for a request without a key, nor on a transactional route: there the commit is
+    /// refused.
     pub async fn lease_lost(&self) {
-        if let Some(claim) = self.0.claim.get() {
-            let mut lost = claim.lost.clone();
-            if lost.wait_for(|lost| *lost).await.is_ok() {
-                return;
-            }
+        if let Some(mut lost) = self.0.claim.get().and_then(|claim| claim.lost.clone())
+            && lost.wait_for(|lost| *lost).await.is_ok()
+        {
+            return;
         }
         std::future::pending().await
     }

@@ -9,15 +9,28 @@ use crate::{
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId, State, StoredResponse},
     repair::{Repair, Repairs, within},
+    steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
+    transaction::RunningTransactions,
+    waiters::Waiters,
 };
 use bytes::Bytes;
 use std::{error::Error, sync::Arc, time::Duration};
-use tokio::{runtime::Handle, sync::watch, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    time::Instant,
+};
 use uuid::Uuid;
 
 /// Pause before a claim is repeated whose answer got lost.
 const CLAIM_RETRY_PAUSE: Duration = Duration::from_millis(25);
+
+/// Store calls that one waiting duplicate may make, its first claim included.
+const WAITER_CALLS: u32 = 10;
+/// Bounds of the pause between two of them, which doubles: what makes a lost notification harmless.
+const WAITER_PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(1);
 
 /// A request that asks for its key.
 #[derive(Debug)]
@@ -26,6 +39,21 @@ pub(crate) struct Request {
     pub(crate) fingerprint: String,
     pub(crate) also_accepted: Option<String>,
     pub(crate) route: String,
+}
+
+impl Request {
+    pub(crate) fn into_claim(self, policy: &EffectivePolicy, takeover: Takeover) -> Claim {
+        Claim {
+            id: self.id,
+            fingerprint: self.fingerprint,
+            also_accepted: self.also_accepted,
+            route: self.route,
+            owner: Uuid::new_v4(),
+            ttl: policy.ttl,
+            lease: policy.lease,
+            takeover,
+        }
+    }
 }
 
 /// What is to be done with it.
@@ -47,6 +75,9 @@ pub(crate) struct Engine {
     store: Arc<dyn Store>,
     leases: Arc<LeaseKeeper>,
     repairs: Repairs,
+    waiters: Arc<Waiters>,
+    abandoned_met: Arc<Notify>,
+    running: Arc<RunningTransactions>,
     call_budget: Duration,
 }
 
@@ -69,12 +100,35 @@ impl Engine {
             store,
             leases,
             repairs,
+            waiters: Arc::default(),
+            abandoned_met: Arc::default(),
+            running: Arc::default(),
             call_budget,
         }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Notified when a request meets an abandoned record that is to be reconciled.
+    pub(crate) fn abandoned_met(&self) -> Arc<Notify> {
+        Arc::clone(&self.abandoned_met)
+    }
+
+    /// Transactional requests that run in this process.
+    pub(crate) fn running(&self) -> &Arc<RunningTransactions> {
+        &self.running
+    }
+
+    /// Tells those who wait in this process that a record was finished or freed.
+    pub(crate) fn settled(&self, id: &RecordId) {
+        self.waiters.settled(id);
+    }
+
+    /// Budget of one store call.
+    pub(crate) fn call_budget(&self) -> Duration {
+        self.call_budget
     }
 
     /// Claims the key of `request`, or decides how it is answered without running.
@@ -84,23 +138,22 @@ impl Engine {
         request: Request,
     ) -> Decision {
         let rerun = policy.abandoned == Abandonment::Rerun && !policy.reconciled;
-        let claim = Claim {
-            id: request.id,
-            fingerprint: request.fingerprint,
-            also_accepted: request.also_accepted,
-            route: request.route,
-            owner: Uuid::new_v4(),
-            ttl: policy.ttl,
-            lease: policy.lease,
-            takeover: if rerun {
-                Takeover::Abandoned
-            } else {
-                Takeover::Never
-            },
+        let takeover = if rerun {
+            Takeover::Abandoned
+        } else {
+            Takeover::Never
         };
-        let sent = Instant::now();
-        match self.claim(&claim).await {
-            Ok(Claimed::Won { attempt, steps }) => {
+        let claim = request.into_claim(policy, takeover);
+        let claimed = self
+            .ask_or_wait(
+                policy.wait,
+                &claim.id,
+                async || self.claim(&claim).await,
+                |claimed| matches!(claimed, Claimed::Standing(record) if may_wait(&claim, record)),
+            )
+            .await;
+        match claimed {
+            Ok((Claimed::Won { attempt, steps }, sent)) => {
                 let lease = self
                     .leases
                     .hold(claim.id.clone(), claim.owner, claim.lease, sent);
@@ -114,7 +167,12 @@ impl Engine {
                     lease,
                 })
             }
-            Ok(Claimed::Standing(record)) => judge(policy, &claim, *record),
+            Ok((Claimed::Standing(record), _)) => {
+                if policy.reconciled && is_abandoned(&record) {
+                    self.abandoned_met.notify_one();
+                }
+                judge(policy, &claim, *record)
+            }
             Err(StoreError::Unreadable(error)) => {
                 tracing::error!(route = claim.route, "{error}; its handler is not run");
                 Decision::Refuse(Problem::new(ProblemKind::RecordUnreadable))
@@ -147,6 +205,53 @@ impl Engine {
                         Decision::RunUnprotected
                     }
                 }
+            }
+        }
+    }
+
+    /// Asks the store for the key; where the route says so, a duplicate of a running request first
+    /// waits for it. Tells also when the call was sent that decided.
+    ///
+    /// A waiter holds nothing of the store's between its calls. It is woken when the request is
+    /// settled in this process, or looks again after a pause; it claims each time, so that it runs
+    /// itself if the key was freed.
+    pub(crate) async fn ask_or_wait<T>(
+        &self,
+        wait: Option<Duration>,
+        id: &RecordId,
+        ask: impl AsyncFn() -> Result<T, StoreError>,
+        may_wait: impl Fn(&T) -> bool,
+    ) -> Result<(T, Instant), StoreError> {
+        let begun = Instant::now();
+        let asked = ask().await?;
+        let Some(wait) = wait.filter(|_| may_wait(&asked)) else {
+            return Ok((asked, begun));
+        };
+        let deadline = begun + wait;
+        let mut waiter = self.waiters.wait_for(id);
+        let mut changed = self.store.changed(id);
+        let mut pause = *WAITER_PAUSES.start();
+        let mut calls = 1;
+        loop {
+            calls += 1;
+            let last = calls == WAITER_CALLS;
+            let until = if last {
+                deadline
+            } else {
+                deadline.min(Instant::now() + pause)
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = waiter.settled(), if !last => {}
+                () = &mut changed, if !last => changed = self.store.changed(id),
+            }
+            pause = (pause * 2).min(*WAITER_PAUSES.end());
+            let sent = Instant::now();
+            let over = last || sent >= deadline;
+            match ask().await {
+                Ok(asked) if over || !may_wait(&asked) => return Ok((asked, sent)),
+                Err(error) if over => return Err(error),
+                _ => {}
             }
         }
     }
@@ -184,11 +289,26 @@ impl Engine {
     }
 }
 
+/// Whether a claim met its own request still running: no other outcome can change by waiting.
+pub(crate) fn may_wait(claim: &Claim, record: &Record) -> bool {
+    same_request(claim, record)
+        && matches!(record.state, State::Running { .. })
+        && !is_abandoned(record)
+}
+
+fn same_request(claim: &Claim, record: &Record) -> bool {
+    record.fingerprint == claim.fingerprint
+        || claim.also_accepted.as_ref() == Some(&record.fingerprint)
+}
+
+/// Whether the owner of a running record has died, or cannot reach the store.
+fn is_abandoned(record: &Record) -> bool {
+    matches!(record.state, State::Running { locked_until } if locked_until <= record.now)
+}
+
 /// How a duplicate is answered by the record that stands there.
-fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
-    let same = record.fingerprint == claim.fingerprint
-        || claim.also_accepted.as_ref() == Some(&record.fingerprint);
-    if !same {
+pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
+    if !same_request(claim, &record) {
         return Decision::Refuse(Problem::key_reused(policy.mismatch));
     }
     match record.state {
@@ -256,6 +376,18 @@ impl LiveClaim {
         self.attempt
     }
 
+    /// The durable steps of this operation, with what earlier attempts kept.
+    pub(crate) fn steps(&self, lease: Duration) -> Steps {
+        let engine = Arc::clone(&self.engine);
+        Steps::new(
+            engine,
+            self.id.clone(),
+            self.owner,
+            lease,
+            self.steps.as_ref(),
+        )
+    }
+
     pub(crate) fn lost(&self) -> watch::Receiver<bool> {
         self.lease.lost()
     }
@@ -280,7 +412,10 @@ impl LiveClaim {
 
     fn settle(self, outcome: Result<(), StoreError>, repair: Repair) -> Settled {
         match outcome {
-            Ok(()) => Settled::Saved,
+            Ok(()) => {
+                self.engine.settled(&self.id);
+                Settled::Saved
+            }
             Err(StoreError::LeaseLost) => {
                 tracing::error!(
                     record = %self.id.digest(),

@@ -1,6 +1,6 @@
 //! What one route asks for, and what the program's defaults add to it.
 
-use crate::{fingerprint::Mode, reconcile::Reconcile, scope::Scope};
+use crate::{fingerprint::Mode, reconcile::Reconcile, scope::Scope, store::Store};
 use std::time::Duration;
 
 /// Default lease: how long a silent owner keeps its claim.
@@ -81,13 +81,17 @@ pub enum OnStoreError {
     Run,
 }
 
+/// Whether a store can open the transactions that a route asks for; else the database it needs.
+#[doc(hidden)]
+pub type TransactionCheck = fn(&dyn Store) -> Result<(), &'static str>;
+
 /// One route's options as written in its attribute. Built by generated code, in a `static`.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     pub(crate) scope: Scope,
     pub(crate) ttl: Duration,
-    pub(crate) transactional: bool,
+    pub(crate) transaction: Option<TransactionCheck>,
     pub(crate) reconcile: Option<Reconcile>,
     pub(crate) options: Options,
 }
@@ -140,7 +144,7 @@ impl Policy {
         Policy {
             scope,
             ttl: Duration::from_millis(ttl_ms),
-            transactional: false,
+            transaction: None,
             reconcile: None,
             options: Options::NONE,
         }
@@ -243,8 +247,8 @@ impl Policy {
     }
 
     #[must_use]
-    pub const fn transactional(mut self) -> Policy {
-        self.transactional = true;
+    pub const fn transaction(mut self, check: TransactionCheck) -> Policy {
+        self.transaction = Some(check);
         self
     }
 }
@@ -297,7 +301,7 @@ impl EffectivePolicy {
     pub(crate) fn new(policy: &Policy, defaults: &Options) -> EffectivePolicy {
         let own = &policy.options;
         // Rolling back leaves nothing behind, so a failed transactional attempt may run again.
-        let server_error = if policy.transactional {
+        let server_error = if policy.transaction.is_some() {
             ServerError::Release
         } else {
             ServerError::Keep
@@ -305,7 +309,7 @@ impl EffectivePolicy {
         EffectivePolicy {
             scope: policy.scope,
             ttl: policy.ttl,
-            transactional: policy.transactional,
+            transactional: policy.transaction.is_some(),
             required: own.required.or(defaults.required).unwrap_or(false),
             key_format: own
                 .key_format

@@ -4,7 +4,7 @@
 //! under this path in the compiler's messages to users.
 
 pub use crate::{
-    actix::run::run,
+    actix::{run::run, tx::run_in_transaction},
     fingerprint::Mode as FingerprintMode,
     policy::{Abandonment, KeyFormat, Mismatch, OnStoreError, Policy, ServerError},
     reconcile::Reconcile,
@@ -19,3 +19,13 @@ pub const fn assert_extractor<T: actix_web::FromRequest>() {}
 
 /// Fails to compile at the return type if it is not a responder.
 pub const fn assert_responder<T: actix_web::Responder>() {}
+
+/// Fails to compile at the argument's own type if no transaction can be opened on it.
+pub const fn assert_connection<C: crate::store::Connection>() {}
+
+/// The check that a store's records stand in a database with connections of type `C`.
+pub fn transactions<C: crate::store::Connection>(
+    store: &dyn crate::store::Store,
+) -> Result<(), &'static str> {
+    C::store(store).map(drop).ok_or(C::DATABASE)
+}

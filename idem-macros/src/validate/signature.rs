@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{FnArg, Pat, PatType, ReturnType, Safety, Type, TypeReference, ext::IdentExt};
+use syn::{FnArg, Pat, PatType, ReturnType, Safety, Type, ext::IdentExt};
 
 use super::{Arg, Signature, Transaction};
 use crate::{
@@ -31,12 +31,18 @@ pub(super) fn check<'h>(
 
 /// Whether actix-web would take the function as it is, without the attribute.
 pub(crate) fn is_plain(handler: &Handler) -> bool {
-    let sig = &handler.sig;
     let mut errors = Errors::default();
     qualifiers(handler, &mut errors);
     arguments(handler, &Transaction::Absent, &mut errors);
     output(handler, &mut errors);
-    errors.is_empty() && sig.asyncness.is_some()
+    errors.is_empty()
+}
+
+/// Whether the function belongs to a type, which shows by `self` or `Self`.
+pub(crate) fn is_method(handler: &Handler) -> bool {
+    ["self", "Self"]
+        .iter()
+        .any(|word| find_word(handler.sig.to_token_stream(), word).is_some())
 }
 
 fn attributes(handler: &Handler, errors: &mut Errors) {
@@ -104,7 +110,13 @@ fn arguments<'h>(
 ) -> Vec<Arg<'h>> {
     let mut args = Vec::new();
     let mut extractors = 0;
-    let mut connection_found = false;
+    let transaction = match transaction {
+        Transaction::Named(name) if !typed(handler).any(|arg| is_named(arg, name)) => {
+            no_connection(handler, name, errors);
+            &Transaction::Unknown
+        }
+        known => known,
+    };
     for input in &handler.sig.inputs {
         let arg = match input {
             FnArg::Receiver(receiver) => {
@@ -120,7 +132,6 @@ fn arguments<'h>(
         if let Transaction::Named(name) = transaction
             && is_named(arg, name)
         {
-            connection_found = true;
             args.extend(connection(arg, errors).map(Arg::Connection));
             continue;
         }
@@ -134,11 +145,6 @@ fn arguments<'h>(
             );
         }
         args.extend(extractor(arg, transaction, errors).map(Arg::Extracted));
-    }
-    if let Transaction::Named(name) = transaction
-        && !connection_found
-    {
-        no_connection(handler, name, errors);
     }
     args
 }
@@ -160,11 +166,7 @@ fn extractor<'h>(
     transaction: &Transaction<'_>,
     errors: &mut Errors,
 ) -> Option<&'h Type> {
-    if let Type::Reference(TypeReference {
-        mutability: Some(_),
-        ..
-    }) = &*arg.ty
-    {
+    if is_lent(&arg.ty) {
         match (transaction, name(arg)) {
             (Transaction::Unknown, _) => {}
             (Transaction::Named(other), _) => errors.at(
@@ -233,17 +235,24 @@ fn connection<'h>(arg: &'h PatType, errors: &mut Errors) -> Option<&'h Type> {
     Some(&reference.elem)
 }
 
+/// The arguments but for `self`.
+fn typed(handler: &Handler) -> impl Iterator<Item = &PatType> {
+    handler.sig.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(arg) => Some(arg),
+        FnArg::Receiver(_) => None,
+    })
+}
+
 fn no_connection(handler: &Handler, name: &Ident, errors: &mut Errors) {
-    let names: Vec<String> = handler
-        .sig
-        .inputs
-        .iter()
-        .filter_map(|input| match input {
-            FnArg::Typed(arg) => self::name(arg).map(|name| name.unraw().to_string()),
-            FnArg::Receiver(_) => None,
-        })
+    let names: Vec<String> = typed(handler)
+        .filter_map(|arg| self::name(arg).map(|name| name.unraw().to_string()))
         .collect();
-    let hint = match nearest(&name.unraw().to_string(), names.iter().map(String::as_str)) {
+    let lent = typed(handler)
+        .find(|arg| is_lent(&arg.ty))
+        .and_then(|arg| self::name(arg).map(|name| name.to_string()));
+    let similar =
+        || nearest(&name.unraw().to_string(), names.iter().map(String::as_str)).map(str::to_owned);
+    let hint = match lent.or_else(similar) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("add one, as in `{name}: &mut PgConnection`"),
     };
@@ -254,6 +263,10 @@ fn no_connection(handler: &Handler, name: &Ident, errors: &mut Errors) {
             handler.name()
         ),
     );
+}
+
+fn is_lent(ty: &Type) -> bool {
+    matches!(ty, Type::Reference(reference) if reference.mutability.is_some())
 }
 
 fn output<'h>(handler: &'h Handler, errors: &mut Errors) -> Option<&'h Type> {

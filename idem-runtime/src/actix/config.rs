@@ -9,6 +9,7 @@ use crate::{
         Abandonment, EffectivePolicy, KeyFormat, Mismatch, OnStoreError, Options, ServerError,
     },
     problem::Problem,
+    reconcile::{self, Values},
     registry::{Route, routes},
     scope::{GLOBAL, Scope, ScopeValue, column},
     store::Store,
@@ -19,6 +20,7 @@ use actix_web::{
 };
 use futures_util::future::LocalBoxFuture;
 use std::{
+    any::TypeId,
     collections::HashMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -31,6 +33,8 @@ use tokio::runtime::Handle;
 pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two sweeps of expired records where the builder does not set another.
 pub const DEFAULT_SWEEP_PERIOD: Duration = Duration::from_secs(60);
+/// Time between two rounds of reconciliation where the builder does not set another.
+pub const DEFAULT_RECONCILE_PERIOD: Duration = Duration::from_secs(1);
 /// Header that marks a replay where the builder does not name another.
 pub const DEFAULT_MARKER: &str = "idempotent-replayed";
 
@@ -95,6 +99,8 @@ impl Idempotency {
             previous_hmac_key: None,
             store_timeout: DEFAULT_STORE_TIMEOUT,
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
+            reconcile_period: DEFAULT_RECONCILE_PERIOD,
+            values: Values::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
             renew_leases: true,
             mistakes: Vec::new(),
@@ -219,6 +225,8 @@ pub struct IdempotencyBuilder {
     previous_hmac_key: Option<HmacKey>,
     store_timeout: Duration,
     sweep_period: Option<Duration>,
+    reconcile_period: Duration,
+    values: Values,
     drain_limit: Duration,
     renew_leases: bool,
     mistakes: Vec<String>,
@@ -274,6 +282,14 @@ impl IdempotencyBuilder {
     pub fn header(mut self, name: &'static str) -> Self {
         self.check_header(name);
         self.defaults.header = Some(name);
+        self
+    }
+
+    /// How long a duplicate waits for a running request on routes that do not say. Default: not at
+    /// all, it is answered with 409 `in-progress` at once.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.defaults.wait = Some(wait);
         self
     }
 
@@ -386,6 +402,26 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn sweep_every(mut self, period: Option<Duration>) -> Self {
         self.sweep_period = period.filter(|period| !period.is_zero());
+        self
+    }
+
+    /// Time between two rounds in which this process takes abandoned records of routes with a
+    /// `reconcile` function and asks about them. Default: one second.
+    #[must_use]
+    pub fn reconcile_every(mut self, period: Duration) -> Self {
+        if period.is_zero() {
+            self.mistakes
+                .push("a reconcile period of zero never pauses".to_owned());
+        }
+        self.reconcile_period = period;
+        self
+    }
+
+    /// Gives reconciling functions a value they need, such as a client of the payment gateway; they
+    /// get it with [`Abandoned::value`](crate::Abandoned::value), by its type.
+    #[must_use]
+    pub fn reconcile_with<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.values.insert(TypeId::of::<T>(), Box::new(value));
         self
     }
 
@@ -504,7 +540,7 @@ impl IdempotencyBuilder {
         }
     }
 
-    /// Checks everything and starts the background work (lease renewal, sweeping) on the current
+    /// Checks everything and starts the background work (lease renewal, sweeping, reconciliation) on the current
     /// tokio runtime.
     ///
     /// # Errors
@@ -514,6 +550,14 @@ impl IdempotencyBuilder {
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
         for route in routes() {
+            if let Some(check) = route.policy.transaction
+                && let Err(database) = check(&*self.store)
+            {
+                mistakes.push(format!(
+                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out",
+                    route.file, route.line, route.name, self.store.name()
+                ));
+            }
             let Scope::Named(names) = route.policy.scope else {
                 continue;
             };
@@ -551,6 +595,13 @@ impl IdempotencyBuilder {
                 "nothing in this process removes expired records: leave `sweep_every` at its default, or make sure that another process sweeps"
             ),
         }
+        reconcile::start(
+            &engine,
+            self.values,
+            &in_flight,
+            self.reconcile_period,
+            &runtime,
+        );
         Ok(Idempotency(Arc::new(Shared {
             engine,
             in_flight,

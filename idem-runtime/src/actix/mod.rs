@@ -6,3 +6,4 @@ pub(crate) mod render;
 pub(crate) mod response;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod tx;

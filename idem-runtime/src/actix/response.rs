@@ -8,7 +8,7 @@ use actix_web::{
         StatusCode,
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
-    web::Bytes,
+    web::{Bytes, BytesMut},
 };
 use std::{
     collections::HashSet,
@@ -190,6 +190,67 @@ pub(crate) async fn next_chunk(body: &mut BoxBody) -> Option<Result<Bytes, BoxEr
     std::future::poll_fn(|cx| body.as_pin_mut().poll_next(cx)).await
 }
 
+/// A body read as far as it may be kept.
+pub(crate) enum Collected {
+    /// All of it; `None` where there is no body at all.
+    Whole(Option<Bytes>),
+    /// More than the limit, or a stream that is not kept: what was read, and the rest.
+    TooLarge {
+        size: BodySize,
+        read: Bytes,
+        rest: BoxBody,
+    },
+    /// It broke off.
+    Broken(BoxError),
+}
+
+impl Collected {
+    /// A body that is not to be kept: nothing of it is read.
+    pub(crate) fn left(body: BoxBody) -> Collected {
+        Collected::TooLarge {
+            size: body.size(),
+            read: Bytes::new(),
+            rest: body,
+        }
+    }
+}
+
+/// Reads a body up to `limit` bytes.
+pub(crate) async fn collect(mut body: BoxBody, limit: usize) -> Collected {
+    let size = body.size();
+    if size == BodySize::None {
+        return Collected::Whole(None);
+    }
+    body = match body.try_into_bytes() {
+        Ok(bytes) => return Collected::Whole(Some(bytes)),
+        Err(body) => body,
+    };
+    let mut read = BytesMut::new();
+    while let Some(chunk) = next_chunk(&mut body).await {
+        match chunk {
+            Ok(chunk) => read.extend_from_slice(&chunk),
+            Err(error) => return Collected::Broken(error),
+        }
+        if read.len() > limit {
+            return Collected::TooLarge {
+                size,
+                read: read.freeze(),
+                rest: body,
+            };
+        }
+    }
+    Collected::Whole(Some(read.freeze()))
+}
+
+/// Passes a body on for as long as somebody receives it.
+pub(crate) async fn pass(mut body: BoxBody, client: LiveSender) {
+    while let Some(chunk) = next_chunk(&mut body).await {
+        if client.send(chunk).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// A body whose chunks arrive from the section that keeps them.
 pub(crate) struct LiveBody {
     chunks: mpsc::Receiver<Result<Bytes, BoxError>>,
@@ -205,6 +266,14 @@ impl LiveBody {
         // One chunk ahead: the client's pace is the handler's, as without the attribute.
         let (sender, chunks) = mpsc::channel(1);
         (sender, LiveBody { chunks, size })
+    }
+
+    /// A body that breaks off at once, as the handler's own did.
+    pub(crate) fn broken(error: BoxError) -> BoxBody {
+        let (sender, live) = LiveBody::new(BodySize::Stream);
+        // The channel is empty and has room.
+        let _ = sender.try_send(Err(error));
+        BoxBody::new(live)
     }
 }
 

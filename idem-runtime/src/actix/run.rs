@@ -5,10 +5,9 @@ use crate::{
         body::{BodyError, KeptBody},
         config::{Idempotency, Shared},
         render::not_configured,
-        response::{LiveBody, LiveSender, Retention, next_chunk},
+        response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context},
-    drain::Ticket,
     engine::{Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
@@ -22,7 +21,7 @@ use crate::{
 };
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder,
-    body::{BodySize, BoxBody, MessageBody, to_bytes},
+    body::{BodySize, BoxBody, MessageBody},
     http::{ConnectionType, Method, Version},
     rt,
     web::{self, Bytes},
@@ -71,11 +70,22 @@ where
             .respond_to(&request)
             .map_into_boxed_body()
     };
-    admitted.protect(body, Box::pin(running)).await
+    let running = Box::pin(running);
+    let section: Section = Box::new(move |admitted, request, send| {
+        Box::pin(section(admitted, request, running, send))
+    });
+    admitted.protect(body, section).await
 }
 
+/// Takes the answer to the client, if it is still there.
+pub(crate) type Reply = Box<dyn FnOnce(HttpResponse)>;
+
+/// From the claim to the saved result.
+pub(crate) type Section =
+    Box<dyn FnOnce(Box<Admitted>, Request, Reply) -> LocalBoxFuture<'static, ()>>;
+
 /// Whether and how a request is protected, known before its body is touched.
-enum Admission {
+pub(crate) enum Admission {
     /// No key, or a safe method: as if the attribute were not there.
     Unprotected,
     Refused(HttpResponse),
@@ -83,16 +93,16 @@ enum Admission {
 }
 
 /// A request with a valid key.
-struct Admitted {
-    shared: Arc<Shared>,
-    policy: EffectivePolicy,
+pub(crate) struct Admitted {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) policy: EffectivePolicy,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) context: Context,
     route: &'static Route,
     request: HttpRequest,
-    key: IdempotencyKey,
-    context: Context,
 }
 
-fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
+pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
@@ -140,20 +150,20 @@ fn is_safe(method: &Method) -> bool {
 }
 
 impl Admitted {
-    fn refuse(&self, kind: ProblemKind) -> HttpResponse {
+    pub(crate) fn refuse(&self, kind: ProblemKind) -> HttpResponse {
         self.answer(Problem::new(kind))
     }
 
-    fn answer(&self, problem: Problem) -> HttpResponse {
+    pub(crate) fn answer(&self, problem: Problem) -> HttpResponse {
         self.shared.count(outcome_label(problem.kind));
         self.shared.problem(&problem, &self.request)
     }
 
     /// Everything from the scope to the answer, for a handler whose extractors have succeeded.
-    async fn protect(
+    pub(crate) async fn protect(
         self: Box<Self>,
         body: KeptBody,
-        handler: LocalBoxFuture<'static, HttpResponse>,
+        section: Section,
     ) -> Result<HttpResponse, Error> {
         let Some(scope) = self
             .shared
@@ -176,10 +186,33 @@ impl Admitted {
             return Ok(self.refuse(ProblemKind::ShuttingDown));
         };
         let (answer, answered) = oneshot::channel();
-        let http_request = self.request.clone();
-        let shared = Arc::clone(&self.shared);
+        let (shared, http_request) = (Arc::clone(&self.shared), self.request.clone());
+        let knows_chunks = http_request.version() >= Version::HTTP_11;
+        let send = Box::new({
+            let shared = Arc::clone(&shared);
+            move |mut response: HttpResponse| {
+                if !knows_chunks && matches!(response.body().size(), BodySize::Stream) {
+                    // The body ends with the connection (RFC 9112, section 6.3). actix would send
+                    // chunks whatever the version.
+                    let head = response.head_mut();
+                    head.no_chunking(true);
+                    head.set_connection_type(ConnectionType::Close);
+                }
+                if shared.in_flight.is_draining() {
+                    response
+                        .head_mut()
+                        .set_connection_type(ConnectionType::Close);
+                }
+                // Nobody may be there any more to receive it; the record has it.
+                let _ = answer.send(response);
+            }
+        });
+        let section = section(self, request, send);
         // From the claim to the saved result the client's presence means nothing: a task of its own.
-        rt::spawn(self.section(request, handler, answer, ticket));
+        rt::spawn(async move {
+            section.await;
+            drop(ticket);
+        });
         Ok(answered.await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
             shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
@@ -229,58 +262,8 @@ impl Admitted {
         format!("{} {handler}", bounded(pattern, room))
     }
 
-    /// From the claim to the saved result.
-    async fn section(
-        self: Box<Self>,
-        request: Request,
-        handler: LocalBoxFuture<'static, HttpResponse>,
-        answer: oneshot::Sender<HttpResponse>,
-        _ticket: Ticket,
-    ) {
-        let send = |mut response: HttpResponse| {
-            if self.shared.in_flight.is_draining() {
-                response
-                    .head_mut()
-                    .set_connection_type(ConnectionType::Close);
-            }
-            if self.request.version() < Version::HTTP_11
-                && matches!(response.body().size(), BodySize::Stream)
-            {
-                // Such a client knows no chunks (RFC 9112, section 6.1): the body ends with the
-                // connection. actix would send chunks.
-                let head = response.head_mut();
-                head.no_chunking(true);
-                head.set_connection_type(ConnectionType::Close);
-            }
-            // Nobody may be there any more to receive it; the record has it.
-            let _ = answer.send(response);
-        };
-        match self.shared.engine.begin(&self.policy, request).await {
-            Decision::Run(claim) => {
-                self.context.claimed(ClaimContext {
-                    id: claim.id().clone(),
-                    key: self.key.clone(),
-                    attempt: claim.attempt(),
-                    lost: claim.lost(),
-                });
-                self.shared.count(if claim.attempt() == 1 {
-                    "executed"
-                } else {
-                    "executed_again"
-                });
-                let response = self.caught(handler).await;
-                self.settle(claim, response, send).await;
-            }
-            Decision::RunUnprotected => {
-                self.shared.count("degraded");
-                send(self.caught(handler).await);
-            }
-            decision => send(self.without_running(decision)),
-        }
-    }
-
     /// The answer to a request whose handler does not run.
-    fn without_running(&self, decision: Decision) -> HttpResponse {
+    pub(crate) fn without_running(&self, decision: Decision) -> HttpResponse {
         match decision {
             Decision::Replay(stored) => match self.shared.replay.replay(stored) {
                 Some(mut response) => {
@@ -303,10 +286,10 @@ impl Admitted {
         }
     }
 
-    /// The handler's response; a panic becomes one.
-    async fn caught(&self, handler: LocalBoxFuture<'static, HttpResponse>) -> HttpResponse {
-        match AssertUnwindSafe(handler).catch_unwind().await {
-            Ok(response) => response,
+    /// What the handler gives, or `None` and a log line if it panics.
+    pub(crate) async fn caught<T>(&self, running: impl Future<Output = T>) -> Option<T> {
+        match AssertUnwindSafe(running).catch_unwind().await {
+            Ok(given) => Some(given),
             Err(panic) => {
                 tracing::error!(
                     handler = self.route.name,
@@ -314,19 +297,21 @@ impl Admitted {
                     "the handler panicked: {}",
                     panic_message(&*panic)
                 );
-                self.shared
-                    .problem(&Problem::new(ProblemKind::HandlerPanicked), &self.request)
+                None
             }
         }
     }
 
+    /// The handler's response; a panic becomes one.
+    async fn response(&self, handler: LocalBoxFuture<'static, HttpResponse>) -> HttpResponse {
+        self.caught(handler).await.unwrap_or_else(|| {
+            self.shared
+                .problem(&Problem::new(ProblemKind::HandlerPanicked), &self.request)
+        })
+    }
+
     /// Keeps or releases, and only then answers.
-    async fn settle(
-        &self,
-        claim: LiveClaim,
-        response: HttpResponse,
-        send: impl FnOnce(HttpResponse),
-    ) {
+    async fn settle(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
         let released = match verdict(&response) {
             Some(Verdict::Release) => true,
             Some(Verdict::Keep) => false,
@@ -357,51 +342,35 @@ impl Admitted {
         }
     }
 
-    async fn settle_whole(
-        &self,
-        claim: LiveClaim,
-        response: HttpResponse,
-        send: impl FnOnce(HttpResponse),
-    ) {
+    async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
         let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
-        let without_body = matches!(response.body().size(), BodySize::None);
         let (head, body) = response.into_parts();
-        let bytes = match to_bytes(body).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
+        let code = head.status().as_u16();
+        match collect(body, self.policy.max_response).await {
+            Collected::Whole(bytes) => {
+                let answer = Answer::Kept(self.shared.replay.stored(&head, bytes.clone()));
+                let settled = claim.complete(answer).await;
+                let response = head.set_body(match bytes {
+                    Some(bytes) => BoxBody::new(bytes),
+                    None => BoxBody::new(actix_web::body::None::new()),
+                });
+                send(self.unless_fenced(settled, &id, &engine, response).await);
+            }
+            // It broke off, or held more than it had announced.
+            partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
                 tracing::error!(
                     handler = self.route.name,
-                    "the response's body broke off and cannot be retained: {error}"
+                    "a response's body could not be retained"
                 );
-                claim
-                    .complete(Answer::Tombstone {
-                        code: head.status().as_u16(),
-                    })
-                    .await;
-                let (client, live) = LiveBody::new(BodySize::Stream);
-                let _ = client.try_send(Err(error));
-                return send(head.set_body(BoxBody::new(live)));
+                claim.complete(Answer::Tombstone { code }).await;
+                respond(head, partial, send).await;
             }
-        };
-        let kept = (!without_body).then(|| bytes.clone());
-        let answer = Answer::Kept(self.shared.replay.stored(&head, kept));
-        let settled = claim.complete(answer).await;
-        let response = if without_body {
-            head.set_body(BoxBody::new(actix_web::body::None::new()))
-        } else {
-            head.set_body(BoxBody::new(bytes))
-        };
-        send(self.unless_fenced(settled, &id, &engine, response).await);
+        }
     }
 
     /// A streamed body passes live while a copy is kept. Its end is sent after the record is saved,
     /// so that whoever has seen the whole answer can rely on a replay.
-    async fn settle_passing(
-        &self,
-        claim: LiveClaim,
-        response: HttpResponse,
-        send: impl FnOnce(HttpResponse),
-    ) {
+    async fn settle_passing(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
         let (head, mut body) = response.into_parts();
         let mut stored = self.shared.replay.stored(&head, None);
         let tombstone = Answer::Tombstone { code: stored.code };
@@ -454,11 +423,54 @@ impl Admitted {
     }
 }
 
-/// Passes a body on for as long as somebody receives it.
-async fn pass(mut body: BoxBody, client: LiveSender) {
-    while let Some(chunk) = next_chunk(&mut body).await {
-        if client.send(chunk).await.is_err() {
-            return;
+/// From the claim to the saved result, on a route whose claim is a lease.
+async fn section(
+    admitted: Box<Admitted>,
+    request: Request,
+    handler: LocalBoxFuture<'static, HttpResponse>,
+    send: Reply,
+) {
+    let shared = &admitted.shared;
+    match shared.engine.begin(&admitted.policy, request).await {
+        Decision::Run(claim) => {
+            admitted.context.claimed(ClaimContext {
+                id: claim.id().clone(),
+                key: admitted.key.clone(),
+                attempt: claim.attempt(),
+                lost: Some(claim.lost()),
+                steps: Some(claim.steps(admitted.policy.lease)),
+            });
+            shared.count(if claim.attempt() == 1 {
+                "executed"
+            } else {
+                "executed_again"
+            });
+            let response = admitted.response(handler).await;
+            admitted.settle(claim, response, send).await;
+        }
+        Decision::RunUnprotected => {
+            shared.count("degraded");
+            send(admitted.response(handler).await);
+        }
+        decision => send(admitted.without_running(decision)),
+    }
+}
+
+/// Sends a response whose body has been collected as far as it may be kept.
+pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: Reply) {
+    match collected {
+        Collected::Whole(None) => {
+            send(head.set_body(BoxBody::new(actix_web::body::None::new())));
+        }
+        Collected::Whole(Some(bytes)) => send(head.set_body(BoxBody::new(bytes))),
+        Collected::Broken(error) => send(head.set_body(LiveBody::broken(error))),
+        Collected::TooLarge { size, read, rest } => {
+            let (client, live) = LiveBody::new(size);
+            send(head.set_body(BoxBody::new(live)));
+            if !read.is_empty() && client.send(Ok(read)).await.is_err() {
+                return;
+            }
+            pass(rest, client).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
+use sha2::digest::Update;
 use sha2::{Digest, Sha256};
 
 /// The digest of a request: 32 bytes.
@@ -100,31 +101,19 @@ impl fmt::Debug for HmacKey {
     }
 }
 
-/// Either hash, fed piece by piece.
-pub(super) enum Hasher {
-    Plain(Sha256),
-    Keyed(Hmac<Sha256>),
-}
-
-impl Hasher {
-    pub(super) fn new(key: Option<&HmacKey>) -> Self {
-        match key {
-            None => Self::Plain(Sha256::new()),
-            Some(HmacKey(keyed)) => Self::Keyed(keyed.clone()),
+/// The digest, keyed or not, of everything that `feed` passes to `update`.
+pub(super) fn digest(key: Option<&HmacKey>, feed: impl FnOnce(&mut dyn Update)) -> Fingerprint {
+    // The hash stays in one place: moving it about costs as much as a block of input.
+    Fingerprint(match key {
+        None => {
+            let mut hash = Sha256::new();
+            feed(&mut hash);
+            hash.finalize().into()
         }
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Plain(hash) => Digest::update(hash, bytes),
-            Self::Keyed(hash) => Mac::update(hash, bytes),
+        Some(HmacKey(keyed)) => {
+            let mut hash = keyed.clone();
+            feed(&mut hash);
+            hash.finalize().into_bytes().into()
         }
-    }
-
-    pub(super) fn finish(self) -> Fingerprint {
-        Fingerprint(match self {
-            Self::Plain(hash) => hash.finalize().into(),
-            Self::Keyed(hash) => hash.finalize().into_bytes().into(),
-        })
-    }
+    })
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
+use super::push_piece;
+
 /// The body has no single meaning as a form.
 pub(super) struct NotForm;
 
@@ -45,7 +47,6 @@ fn component(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), NotForm> {
         encoded.into()
     };
     let decoded: Cow<'_, [u8]> = percent_decode(&spaced).into();
-    out.extend_from_slice(&(decoded.len() as u64).to_be_bytes());
-    out.extend_from_slice(&decoded);
+    push_piece(&decoded, out);
     Ok(())
 }

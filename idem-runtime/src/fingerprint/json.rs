@@ -3,8 +3,8 @@
 //! One pass over the text appends the canonical document to a buffer; no tree is built and nothing
 //! is allocated per value. The form looks like JSON without white space, with these rules:
 //!
-//! * Every member and every element is followed by a comma, the last one too, so that a member can
-//!   be moved as one span.
+//! * Every value is followed by a comma, the last one and the document itself too, so that a member
+//!   can be moved as one span.
 //! * Members are ordered by the bytes of their canonical names. Which order it is does not matter
 //!   as long as it is one.
 //! * Strings escape `"`, `\` and control characters, with the short escape where there is one, and
@@ -37,13 +37,17 @@ pub(super) fn canonicalize(text: &[u8], ignore: &IgnoreSet, out: &mut Vec<u8>) -
     let mut writer = Writer {
         text,
         at: 0,
-        out,
-        frames: Vec::new(),
-        members: Vec::new(),
+        // Owned while it is written: one step less to each of its bytes.
+        out: std::mem::take(out),
+        // Enough for an ordinary document.
+        frames: Vec::with_capacity(8),
+        members: Vec::with_capacity(32),
         ignore,
         live: (0..ignore.len()).collect(),
     };
-    writer.document()
+    let outcome = writer.document();
+    *out = writer.out;
+    outcome
 }
 
 /// Appends a string that is no part of a JSON text, quoted and escaped canonically.
@@ -58,7 +62,7 @@ pub(super) fn push_string(string: &str, out: &mut Vec<u8>) {
 struct Writer<'a> {
     text: &'a [u8],
     at: usize,
-    out: &'a mut Vec<u8>,
+    out: Vec<u8>,
     /// The open arrays and objects.
     frames: Vec<Frame>,
     /// The members so far of all open objects.
@@ -91,9 +95,9 @@ struct Member {
     /// The first bytes of the name; decides most comparisons without a look at the output.
     prefix: u64,
     start: usize,
-    /// End of the name and its colon.
+    /// End of the name with its colon.
     value: usize,
-    /// End of the member. A member that is left out has no value, so that this is `value`.
+    /// End of the member; `value` if it is to be left out.
     end: usize,
 }
 
@@ -102,10 +106,14 @@ impl Member {
         self.end == self.value
     }
 
+    fn name<'o>(&self, out: &'o [u8]) -> &'o [u8] {
+        &out[self.start..self.value]
+    }
+
     fn compare(&self, other: &Self, out: &[u8]) -> Ordering {
         self.prefix
             .cmp(&other.prefix)
-            .then_with(|| out[self.start..self.value].cmp(&out[other.start..other.value]))
+            .then_with(|| self.name(out).cmp(other.name(out)))
     }
 }
 
@@ -124,10 +132,13 @@ impl Writer<'_> {
     /// returns whether it did the latter.
     fn value(&mut self) -> Outcome<bool> {
         match self.peek() {
-            b'"' => self.string()?,
+            b'"' => {
+                self.string(b',')?;
+            }
             b'-' | b'0'..=b'9' => {
-                self.at +=
-                    number::canonicalize(&self.text[self.at..], self.out).ok_or(NotCanonical)?;
+                self.at += number::canonicalize(&self.text[self.at..], &mut self.out)
+                    .ok_or(NotCanonical)?;
+                self.out.push(b',');
             }
             b'{' => {
                 self.open(false)?;
@@ -145,9 +156,9 @@ impl Writer<'_> {
                 }
                 self.close();
             }
-            b't' => self.literal(b"true")?,
-            b'f' => self.literal(b"false")?,
-            b'n' => self.literal(b"null")?,
+            b't' => self.literal(b"true", b"true,")?,
+            b'f' => self.literal(b"false", b"false,")?,
+            b'n' => self.literal(b"null", b"null,")?,
             _ => return Err(NotCanonical),
         }
         Ok(false)
@@ -165,7 +176,6 @@ impl Writer<'_> {
                     Err(NotCanonical)
                 };
             };
-            self.out.push(b',');
             if frame.array {
                 if let Some(start) = frame.ignored_element.take() {
                     self.out.truncate(start);
@@ -209,12 +219,13 @@ impl Writer<'_> {
         }
     }
 
-    fn literal(&mut self, literal: &[u8]) -> Outcome<()> {
+    #[inline(always)]
+    fn literal(&mut self, literal: &[u8], output: &[u8]) -> Outcome<()> {
         if !self.text[self.at..].starts_with(literal) {
             return Err(NotCanonical);
         }
         self.at += literal.len();
-        self.out.extend_from_slice(literal);
+        self.out.extend_from_slice(output);
         Ok(())
     }
 
@@ -246,7 +257,8 @@ impl Writer<'_> {
     fn close(&mut self) {
         if let Some(frame) = self.frames.pop() {
             self.at += 1;
-            self.out.push(if frame.array { b']' } else { b'}' });
+            self.out
+                .extend_from_slice(if frame.array { b"]," } else { b"}," });
             self.members.truncate(frame.first_member);
         }
     }
@@ -260,12 +272,10 @@ impl Writer<'_> {
         let index = frame.elements;
         frame.elements += 1;
         if frame.live.0 != frame.live.1 {
-            let out = &*self.out;
-            if select(&mut self.live, frame.live, self.ignore, depth, |token| {
+            let left_out = select(&mut self.live, frame.live, self.ignore, depth, |token| {
                 token.is_element(index)
-            }) {
-                frame.ignored_element = Some(out.len());
-            }
+            });
+            frame.ignored_element = left_out.then_some(self.out.len());
         }
     }
 
@@ -275,54 +285,62 @@ impl Writer<'_> {
             return Err(NotCanonical);
         }
         let start = self.out.len();
-        self.string()?;
-        self.skip_space();
-        if self.peek() != b':' {
-            return Err(NotCanonical);
-        }
-        self.at += 1;
-        self.out.push(b':');
-
-        let name = &self.out[start..];
+        let from = self.at + 1;
+        let plain = self.string(b':')?;
         let value = self.out.len();
-        let mut member = Member {
-            prefix: prefix(name),
-            start,
-            value,
-            end: usize::MAX,
+        let quoted = &self.out[start..value - 1];
+        let prefix = match self.text[from..].first_chunk() {
+            // The same as below, without a look at each byte: what follows the name is cleared.
+            Some(bytes) if plain => {
+                let length = (quoted.len() - 1).min(8);
+                u64::from_be_bytes(*bytes) & u64::MAX << (8 * (8 - length))
+            }
+            _ => prefix(&quoted[1..]),
         };
         let depth = self.frames.len() - 1;
         let Some(frame) = self.frames.last_mut() else {
             return Err(NotCanonical);
         };
-        if frame.live.0 != frame.live.1 {
-            let quoted = &name[..name.len() - 1];
-            if select(&mut self.live, frame.live, self.ignore, depth, |token| {
+        let left_out = frame.live.0 != frame.live.1
+            && select(&mut self.live, frame.live, self.ignore, depth, |token| {
                 token.is_member(quoted)
-            }) {
-                member.end = value;
-            }
+            });
+
+        self.skip_space();
+        if self.peek() != b':' {
+            return Err(NotCanonical);
         }
+        self.at += 1;
+        let Some(frame) = self.frames.last_mut() else {
+            return Err(NotCanonical);
+        };
+        // Compared before it is put together: a comparison through a reference would send it
+        // through memory, which costs more than all the rest here.
         if frame.in_order
             && let Some(previous) = self.members[frame.first_member..].last()
-            && previous.compare(&member, self.out) != Ordering::Less
+            && previous.prefix >= prefix
+            && (previous.prefix > prefix || previous.name(&self.out) >= &self.out[start..value])
         {
             frame.in_order = false;
         }
-        self.members.push(member);
+        let end = if left_out { value } else { usize::MAX };
+        self.members.push(Member {
+            prefix,
+            start,
+            value,
+            end,
+        });
         Ok(())
     }
 
-    /// Ends the member whose value was just written.
+    /// Ends the member whose value was just written. The value of one that is left out stays where
+    /// it is until the members are put in order.
     fn end_member(&mut self) {
         if let Some(member) = self.members.last_mut() {
-            if member.is_left_out() {
-                self.out.truncate(member.value);
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.in_order = false;
-                }
-            } else {
+            if !member.is_left_out() {
                 member.end = self.out.len();
+            } else if let Some(frame) = self.frames.last_mut() {
+                frame.in_order = false;
             }
         }
     }
@@ -335,7 +353,7 @@ impl Writer<'_> {
         if frame.in_order {
             return Ok(());
         }
-        let out = &mut *self.out;
+        let out = &mut self.out;
         let members = &mut self.members[frame.first_member..];
         members.sort_unstable_by(|a, b| a.compare(b, out));
         if members
@@ -354,25 +372,75 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Reads and appends a string, from quote to quote.
-    fn string(&mut self) -> Outcome<()> {
-        let mut from = self.at;
-        let mut at = self.at + 1;
+    /// Reads and appends a string, from quote to quote, and the separator, which may follow it in
+    /// the text; returns whether the string was free of escapes.
+    #[inline(always)]
+    fn string(&mut self, separator: u8) -> Outcome<bool> {
+        // Most strings end in the first chunk. Reading it from the opening quote on saves writing
+        // that by itself. A quote may leave a false mark on the byte after it, which the
+        // comparison sorts out.
+        if let Some(chunk) = self.text[self.at..].first_chunk() {
+            let special = special_bytes(chunk) & !0xFF;
+            let end = special.trailing_zeros() as usize / 8;
+            if chunk.get(end) == Some(&b'"') {
+                let length = self.out.len() + end + 1;
+                self.out.extend_from_slice(chunk);
+                self.at += end + 1;
+                self.out.truncate(length);
+                self.out.push(separator);
+                return Ok(true);
+            }
+        }
+        let plain = self.long_string()?;
+        self.out.push(separator);
+        Ok(plain)
+    }
+
+    #[inline(never)]
+    fn long_string(&mut self) -> Outcome<bool> {
+        let mut plain = true;
+        self.out.push(b'"');
+        self.at += 1;
         loop {
-            at = plain_end(self.text, at);
-            match self.text.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    self.out.extend_from_slice(&self.text[from..self.at]);
-                    return Ok(());
+            self.plain_run();
+            match self.peek() {
+                b'"' => {
+                    self.out.push(b'"');
+                    self.at += 1;
+                    return Ok(plain);
                 }
-                Some(b'\\') => {
-                    self.out.extend_from_slice(&self.text[from..at]);
-                    at = self.escape(at + 1)?;
-                    from = at;
+                b'\\' => {
+                    plain = false;
+                    self.at = self.escape(self.at + 1)?;
                 }
+                // A control character or the end.
                 _ => return Err(NotCanonical),
             }
+        }
+    }
+
+    /// Copies the bytes that stand for themselves in a string: up to a quote, a backslash, a control
+    /// character or the end of the text.
+    fn plain_run(&mut self) {
+        // A chunk is copied and looked at together, and what is too much taken back: a call to
+        // copy a run of unknown length would cost more than most names and values are long.
+        while let Some(chunk) = self.text[self.at..].first_chunk() {
+            self.out.extend_from_slice(chunk);
+            let special = special_bytes(chunk);
+            if special != 0 {
+                let plain = special.trailing_zeros() as usize / 8;
+                self.at += plain;
+                self.out.truncate(self.out.len() - CHUNK + plain);
+                return;
+            }
+            self.at += CHUNK;
+        }
+        while let Some(&byte @ b' '..) = self.text.get(self.at)
+            && byte != b'"'
+            && byte != b'\\'
+        {
+            self.out.push(byte);
+            self.at += 1;
         }
     }
 
@@ -393,19 +461,19 @@ impl Writer<'_> {
                     && let low @ 0xDC00..=0xDFFF = self.hex(end + 2)?
                 {
                     let code = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-                    push_char(char::from_u32(code).ok_or(NotCanonical)?, self.out);
+                    push_char(char::from_u32(code).ok_or(NotCanonical)?, &mut self.out);
                     return Ok(end + 6);
                 }
                 match char::from_u32(unit) {
-                    Some(char) => push_char(char, self.out),
+                    Some(char) => push_char(char, &mut self.out),
                     // A surrogate without its other half: UTF-8 has no form for it.
-                    None => push_unit(unit, self.out),
+                    None => push_unit(unit, &mut self.out),
                 }
                 return Ok(end);
             }
             _ => return Err(NotCanonical),
         };
-        push_char(char, self.out);
+        push_char(char, &mut self.out);
         Ok(at + 1)
     }
 
@@ -442,44 +510,34 @@ fn select(
     left_out
 }
 
-/// The first eight bytes of a quoted name after its quote, as a number of the same order.
+/// The first eight bytes of a name and its closing quote, as a number of the same order.
 fn prefix(name: &[u8]) -> u64 {
-    let name = &name[1..];
     match name.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => {
-            name.iter()
-                .fold(0, |prefix, &byte| prefix << 8 | u64::from(byte))
-                << (8 * (8 - name.len()))
+            let short = name
+                .iter()
+                .fold(0, |prefix, &byte| prefix << 8 | u64::from(byte));
+            // A name has its quote at least, so that this shifts by 56 at most.
+            short << (8 * (8 - name.len()))
         }
     }
 }
 
-/// Where the run of bytes ends, from `at`, that stand for themselves in a string: at a quote, a
-/// backslash, a control character or the end of the text.
-fn plain_end(text: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    // Eight bytes at a time: `x - ONES & !x & HIGHS` marks the zero bytes of x and possibly some
-    // above the first of them, so that the first mark is right.
-    let zeros = |x: u64| x.wrapping_sub(ONES) & !x & HIGHS;
-    while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let x = u64::from_le_bytes(*chunk);
-        let control = x.wrapping_sub(ONES * 0x20) & !x & HIGHS;
-        let special =
-            zeros(x ^ (ONES * u64::from(b'"'))) | zeros(x ^ (ONES * u64::from(b'\\'))) | control;
-        if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    while text
-        .get(at)
-        .is_some_and(|&byte| byte >= b' ' && byte != b'"' && byte != b'\\')
-    {
-        at += 1;
-    }
-    at
+/// How many bytes of a string are looked at together.
+const CHUNK: usize = 16;
+
+/// Marks, with its high bit, the first byte of a string that does not stand for itself: a quote, a
+/// backslash or a control character. There may be more marks above the first.
+fn special_bytes(chunk: &[u8; CHUNK]) -> u128 {
+    const ONES: u128 = u128::MAX / 255;
+    const HIGHS: u128 = ONES << 7;
+    // `x - n * ONES & !x & HIGHS` marks the bytes of x that are below n. Borrows may add false
+    // marks, but only above a true one.
+    let below = |x: u128, n: u8| x.wrapping_sub(ONES * u128::from(n)) & !x & HIGHS;
+    let equal = |x: u128, byte: u8| below(x ^ (ONES * u128::from(byte)), 1);
+    let x = u128::from_le_bytes(*chunk);
+    below(x, b' ') | equal(x, b'"') | equal(x, b'\\')
 }
 
 fn push_char(char: char, out: &mut Vec<u8>) {

@@ -50,7 +50,7 @@ pub use json::MAX_DEPTH;
 pub use pointer::{PointerError, check_pointer};
 
 use decode::Decoded;
-use digest::Hasher;
+use digest::digest;
 use media::{MediaType, Syntax};
 use pointer::IgnoreSet;
 
@@ -72,7 +72,8 @@ pub struct RequestParts<'a> {
     pub path: &'a str,
     /// The query without its `?`, not decoded. Empty and absent are the same.
     pub query: &'a str,
-    /// The value of `Content-Type`.
+    /// The value of `Content-Type`; of several lines, the first, which is the one that counts for
+    /// extractors.
     pub content_type: Option<&'a [u8]>,
     /// The lines of `Content-Encoding`, in order; usually none.
     pub content_encoding: Vec<&'a [u8]>,
@@ -234,25 +235,22 @@ pub fn fingerprint(
     parts: &RequestParts<'_>,
     options: &Options<'_>,
 ) -> Result<Fingerprint, FingerprintError> {
-    let mut fields = Fields::with_capacity(parts, options);
+    let mut fields = Fields::new();
     fields.add(Tag::Format, &FORMAT.to_be_bytes());
     fields.add(Tag::Method, parts.method.as_bytes());
     fields.add(Tag::Path, parts.path.as_bytes());
     fields.add_headers(&parts.headers);
-    let hasher = Hasher::new(options.hmac_key);
     match options.mode {
-        Mode::Canonical => canonical(parts, options, fields, hasher),
+        Mode::Canonical => canonical(parts, options, fields),
         Mode::Raw => {
             fields.add(Tag::Query, parts.query.as_bytes());
             let media = MediaType::parse(parts.content_type);
             fields.add_media(&media);
             fields.add_boundary(&media);
-            for line in &parts.content_encoding {
-                fields.add(Tag::ContentEncoding, line);
-            }
-            Ok(fields.finish(hasher, BodyKind::RawMode, parts.body))
+            fields.add_codings(parts);
+            Ok(fields.finish(BodyKind::RawMode, parts.body, options))
         }
-        Mode::Custom(function) => Ok(fields.finish(hasher, BodyKind::Custom, &function(parts))),
+        Mode::Custom(function) => Ok(fields.finish(BodyKind::Custom, &function(parts), options)),
     }
 }
 
@@ -260,7 +258,6 @@ fn canonical(
     parts: &RequestParts<'_>,
     options: &Options<'_>,
     mut fields: Fields,
-    mut hasher: Hasher,
 ) -> Result<Fingerprint, FingerprintError> {
     fields.add(Tag::Query, parts.query.as_bytes());
     let media = MediaType::parse(parts.content_type);
@@ -269,57 +266,63 @@ fn canonical(
     let body = match decode::decode(parts.body, &parts.content_encoding, options.max_decoded)? {
         Decoded::Plain(body) => body,
         Decoded::Unknown => {
-            for line in &parts.content_encoding {
-                fields.add(Tag::ContentEncoding, line);
-            }
+            fields.add_codings(parts);
             fields.add_boundary(&media);
-            return Ok(fields.finish(hasher, BodyKind::Undecodable, parts.body));
+            return Ok(fields.finish(BodyKind::Undecodable, parts.body, options));
         }
     };
+    let before_body = fields.0.len();
     match media.syntax() {
         Syntax::Json => {
-            let start = fields.begin_body(BodyKind::Json);
-            match json::canonicalize(&body, &IgnoreSet::new(options.ignore), &mut fields.0) {
-                Ok(()) => {
-                    hasher.update(&fields.0);
-                    Ok(hasher.finish())
-                }
-                Err(json::NotCanonical) => {
-                    fields.0.truncate(start);
-                    Ok(fields.finish(hasher, BodyKind::NotJson, &body))
-                }
+            fields.begin_body(BodyKind::Json);
+            // A canonical document is about as long as its text.
+            fields.0.reserve(body.len() + body.len() / 8);
+            let ignore = IgnoreSet::new(options.ignore);
+            if json::canonicalize(&body, &ignore, &mut fields.0).is_ok() {
+                return Ok(fields.finish_as_they_are(options));
             }
+            fields.0.truncate(before_body);
+            Ok(fields.finish(BodyKind::NotJson, &body, options))
         }
         Syntax::Form => {
-            let start = fields.begin_body(BodyKind::Form);
-            match form::pairs(&body, &mut fields.0) {
-                Ok(()) => {
-                    hasher.update(&fields.0);
-                    Ok(hasher.finish())
-                }
-                Err(form::NotForm) => {
-                    fields.0.truncate(start);
-                    Ok(fields.finish(hasher, BodyKind::NotForm, &body))
-                }
+            fields.begin_body(BodyKind::Form);
+            if form::pairs(&body, &mut fields.0).is_ok() {
+                return Ok(fields.finish_as_they_are(options));
             }
+            fields.0.truncate(before_body);
+            Ok(fields.finish(BodyKind::NotForm, &body, options))
         }
-        Syntax::Multipart => match media
-            .boundary()
-            .and_then(|boundary| multipart::split(&body, boundary))
-        {
-            Some(multipart) => {
+        Syntax::Multipart => {
+            if let Some(boundary) = media.boundary()
+                && let Some(multipart) = multipart::split(&body, boundary)
+            {
                 fields.begin_body(BodyKind::Multipart);
-                hasher.update(&fields.0);
-                multipart.hash(&mut hasher);
-                Ok(hasher.finish())
+                return Ok(digest(options.hmac_key, |hash| {
+                    hash.update(&fields.0);
+                    multipart.hash(hash);
+                }));
             }
-            None => {
-                fields.add_boundary(&media);
-                Ok(fields.finish(hasher, BodyKind::NotMultipart, &body))
-            }
-        },
-        Syntax::Opaque => Ok(fields.finish(hasher, BodyKind::Raw, &body)),
+            fields.add_boundary(&media);
+            Ok(fields.finish(BodyKind::NotMultipart, &body, options))
+        }
+        Syntax::Opaque => Ok(fields.finish(BodyKind::Raw, &body, options)),
     }
+}
+
+/// Appends bytes with their length before them.
+fn push_piece(bytes: &[u8], out: &mut Vec<u8>) {
+    push_length(bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a length in seven bits per byte, the lowest first, all but the last with the high bit
+/// set. One byte for most: the fields of an ordinary request then fit the hash's first block.
+fn push_length(mut length: usize, out: &mut Vec<u8>) {
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
 }
 
 /// What a field holds. The numbers are part of the format.
@@ -359,22 +362,14 @@ enum BodyKind {
 struct Fields(Vec<u8>);
 
 impl Fields {
-    /// Room for the ten or so fields of an ordinary request.
-    const FIELDS: usize = 256;
-
-    fn with_capacity(parts: &RequestParts<'_>, options: &Options<'_>) -> Self {
-        let canonical = match options.mode {
-            Mode::Canonical => parts.body.len() + parts.body.len() / 8,
-            Mode::Raw | Mode::Custom(_) => 0,
-        };
-        Self(Vec::with_capacity(Self::FIELDS + canonical))
+    fn new() -> Self {
+        // Enough for the fields of an ordinary request.
+        Self(Vec::with_capacity(256))
     }
 
     fn add(&mut self, tag: Tag, value: &[u8]) {
         self.0.push(tag as u8);
-        self.0
-            .extend_from_slice(&(value.len() as u64).to_be_bytes());
-        self.0.extend_from_slice(value);
+        push_piece(value, &mut self.0);
     }
 
     fn add_headers(&mut self, headers: &[(&str, Vec<&[u8]>)]) {
@@ -421,17 +416,27 @@ impl Fields {
         self.add(Tag::MediaParameterValue, value.as_bytes());
     }
 
-    /// Starts the last field, which needs no length; returns where it starts.
-    fn begin_body(&mut self, kind: BodyKind) -> usize {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[Tag::Body as u8, kind as u8]);
-        start
+    fn add_codings(&mut self, parts: &RequestParts<'_>) {
+        for line in &parts.content_encoding {
+            self.add(Tag::ContentEncoding, line);
+        }
     }
 
-    fn finish(mut self, mut hasher: Hasher, kind: BodyKind, body: &[u8]) -> Fingerprint {
+    /// Starts the last field, which needs no length.
+    fn begin_body(&mut self, kind: BodyKind) {
+        self.0.extend_from_slice(&[Tag::Body as u8, kind as u8]);
+    }
+
+    fn finish(mut self, kind: BodyKind, body: &[u8], options: &Options<'_>) -> Fingerprint {
         self.begin_body(kind);
-        hasher.update(&self.0);
-        hasher.update(body);
-        hasher.finish()
+        digest(options.hmac_key, |hash| {
+            hash.update(&self.0);
+            hash.update(body);
+        })
+    }
+
+    /// For a body that was appended already.
+    fn finish_as_they_are(self, options: &Options<'_>) -> Fingerprint {
+        digest(options.hmac_key, |hash| hash.update(&self.0))
     }
 }

@@ -6,8 +6,9 @@
 //! asynchronous, and lenient.
 
 use memchr::memmem;
+use sha2::digest::Update;
 
-use super::digest::Hasher;
+use super::{push_length, push_piece};
 
 /// The most headers of one part; forms have three at most.
 const MAX_PART_HEADERS: usize = 32;
@@ -87,20 +88,21 @@ fn part(bytes: &[u8]) -> Option<Part<'_>> {
 
 impl Multipart<'_> {
     /// Feeds everything but the boundary to the hash, each piece with its length.
-    pub(super) fn hash(&self, hasher: &mut Hasher) {
-        let mut piece = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_be_bytes());
-            hasher.update(bytes);
-        };
-        piece(self.preamble);
-        piece(self.epilogue);
+    pub(super) fn hash(&self, hasher: &mut dyn Update) {
+        let mut head = Vec::new();
+        push_piece(self.preamble, &mut head);
+        push_piece(self.epilogue, &mut head);
         for part in &self.parts {
-            piece(&(part.headers.len() as u64).to_be_bytes());
+            push_length(part.headers.len(), &mut head);
             for (name, value) in &part.headers {
-                piece(name.as_bytes());
-                piece(value);
+                push_piece(name.as_bytes(), &mut head);
+                push_piece(value, &mut head);
             }
-            piece(part.content);
+            push_length(part.content.len(), &mut head);
+            hasher.update(&head);
+            hasher.update(part.content);
+            head.clear();
         }
+        hasher.update(&head);
     }
 }

@@ -104,6 +104,9 @@ macro_rules! delegate_store {
             async fn forget(&self, id: &RecordId) -> Result<bool, StoreError> {
                 self.around(Method::Forget, self.inner.forget(id)).await
             }
+            async fn changed(&self, id: &RecordId) {
+                self.inner.changed(id).await
+            }
             fn name(&self) -> &'static str {
                 self.inner.name()
             }

@@ -1,17 +1,19 @@
 //! A store in this process's memory.
 
+mod entry;
 mod shard;
 mod sweep;
 
 use crate::{
-    record::{Answer, Record, RecordId, StoreTime, StoredResponse},
+    record::{Answer, Record, RecordId, StoreTime},
     store::{
         AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
     },
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use shard::{Entry, Life, Shard};
+use entry::{Entry, Life, Packed};
+use shard::{Name, Shard};
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
@@ -178,9 +180,15 @@ impl Gauge {
 }
 
 impl Inner {
-    fn shard(&self, id: &RecordId) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(id);
-        let shard = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
+    fn name<'i>(&self, id: &'i RecordId) -> Name<'i> {
+        Name {
+            id,
+            hash: self.hasher.hash_one(id),
+        }
+    }
+
+    fn shard(&self, name: Name<'_>) -> MutexGuard<'_, Shard> {
+        let shard = usize::try_from(name.hash % SHARDS as u64).unwrap_or(0);
         lock(&self.shards[shard])
     }
 
@@ -189,12 +197,10 @@ impl Inner {
     }
 
     /// Removes a record and gives its room back.
-    fn remove(&self, shard: &mut Shard, id: &RecordId) -> bool {
-        let removed = shard.remove(id);
-        if let Some(entry) = &removed {
-            self.gave_up(entry);
+    fn remove(&self, shard: &mut Shard, name: Name<'_>) {
+        if let Some(entry) = shard.remove(name) {
+            self.gave_up(&entry);
         }
-        removed.is_some()
     }
 
     fn gave_up(&self, entry: &Entry) {
@@ -260,9 +266,10 @@ impl Inner {
         otherwise: Result<(), StoreError>,
         change: impl FnOnce(&mut Entry),
     ) -> Result<(), StoreError> {
+        let name = self.name(id);
         loop {
-            let mut shard = self.shard(id);
-            let Some(entry) = shard.get(id).filter(|entry| entry.owner == owner) else {
+            let mut shard = self.shard(name);
+            let Some(entry) = shard.get(name).filter(|entry| entry.owner == owner) else {
                 return Err(StoreError::LeaseLost);
             };
             if !entry.is_running() {
@@ -270,7 +277,7 @@ impl Inner {
             }
             let (before, after) = (entry.cost(), cost(entry));
             if self.has_room(after.saturating_sub(before))? {
-                shard.change(id, change);
+                shard.change(name, change);
                 self.room.bytes.give(before.saturating_sub(after));
                 return Ok(());
             }
@@ -292,33 +299,32 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let inner = &self.inner;
+        let name = inner.name(&claim.id);
         loop {
-            let mut shard = inner.shard(&claim.id);
+            let mut shard = inner.shard(name);
             let now = inner.clock.now();
-            match shard.get(&claim.id) {
+            match shard.get(name) {
                 Some(entry) if entry.is_live(now) => {
                     if entry.is_running() && entry.owner == claim.owner {
                         return Ok(entry.won());
                     }
                     if !may_take_over(entry, claim, now) {
-                        return Ok(Claimed::Standing(Box::new(entry.record(now))));
+                        return Ok(Claimed::Standing(Box::new(entry.record(now)?)));
                     }
-                    let won = shard.change(&claim.id, |entry| {
+                    let won = shard.change(name, |entry| {
                         entry.owner = claim.owner;
                         entry.attempt = entry.attempt.saturating_add(1);
-                        entry.life = Life::Running {
-                            locked_until: now.after(claim.lease),
-                        };
+                        entry.lock_until(now.after(claim.lease));
                         entry.won()
                     });
                     return won.ok_or(StoreError::LeaseLost);
                 }
                 Some(_) => {
-                    inner.remove(&mut shard, &claim.id);
+                    inner.remove(&mut shard, name);
                 }
                 None => {}
             }
-            let entry = Entry::new(claim, inner.next(), now);
+            let entry = Entry::new(claim, name.hash, inner.next(), now);
             if inner.room.records.take(1) {
                 match inner.has_room(entry.cost()) {
                     Ok(true) => {
@@ -346,15 +352,12 @@ impl Store for MemoryStore {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, StoreError> {
         let renew = |renewal: &Renewal| {
-            let mut shard = self.inner.shard(&renewal.id);
+            let name = self.inner.name(&renewal.id);
+            let mut shard = self.inner.shard(name);
             let now = self.inner.clock.now();
-            match shard.get(&renewal.id) {
+            match shard.get(name) {
                 Some(entry) if entry.is_running() && entry.owner == renewal.owner => {
-                    shard.change(&renewal.id, |entry| {
-                        entry.life = Life::Running {
-                            locked_until: now.after(renewal.lease),
-                        };
-                    });
+                    shard.change(name, |entry| entry.lock_until(now.after(renewal.lease)));
                     Renewed::Held
                 }
                 _ => Renewed::Lost,
@@ -370,14 +373,14 @@ impl Store for MemoryStore {
         answer: &Answer,
     ) -> Result<(), StoreError> {
         let inner = &self.inner;
-        let kept = own(answer);
+        let kept = Packed::new(answer);
+        let size = kept.len();
         inner.change_owned(
             id,
             owner,
-            |entry| entry.cost_without_contents() + shard::answer_cost(answer),
+            |entry| entry.cost_without_contents() + size,
             Ok(()),
             |entry| {
-                entry.steps = None;
                 entry.sequence = inner.next();
                 entry.life = Life::Finished {
                     completed_at: inner.clock.now(),
@@ -388,10 +391,11 @@ impl Store for MemoryStore {
     }
 
     async fn release(&self, id: &RecordId, owner: Uuid) -> Result<(), StoreError> {
-        let mut shard = self.inner.shard(id);
-        match shard.get(id) {
+        let name = self.inner.name(id);
+        let mut shard = self.inner.shard(name);
+        match shard.get(name) {
             Some(entry) if entry.is_running() && entry.owner == owner => {
-                self.inner.remove(&mut shard, id);
+                self.inner.remove(&mut shard, name);
                 Ok(())
             }
             _ => Err(StoreError::LeaseLost),
@@ -410,13 +414,17 @@ impl Store for MemoryStore {
             owner,
             |entry| entry.cost_without_contents() + steps.len(),
             Err(StoreError::LeaseLost),
-            |entry| entry.steps = Some(kept),
+            |entry| {
+                if let Life::Running { steps, .. } = &mut entry.life {
+                    *steps = Some(kept);
+                }
+            },
         )
     }
 
     async fn take_abandoned(&self, query: &AbandonedQuery) -> Result<Vec<Record>, StoreError> {
         let inner = &self.inner;
-        let mut found: Vec<(StoreTime, Arc<RecordId>)> = Vec::new();
+        let mut found: Vec<(StoreTime, RecordId)> = Vec::new();
         for shard in &inner.shards {
             let shard = lock(shard);
             let now = inner.clock.now();
@@ -424,7 +432,7 @@ impl Store for MemoryStore {
                 shard
                     .running()
                     .filter(|entry| entry.is_abandoned(now) && is_of(entry, &query.handlers))
-                    .map(|entry| (entry.end_of_lease(), Arc::clone(&entry.id))),
+                    .map(|entry| (entry.end_of_lease(), entry.id())),
             );
         }
         found.sort_unstable();
@@ -434,16 +442,16 @@ impl Store for MemoryStore {
                 break;
             }
             // Another caller may have been here since: look again, under the lock.
-            let mut shard = inner.shard(&id);
+            let name = inner.name(&id);
+            let mut shard = inner.shard(name);
             let now = inner.clock.now();
-            if shard.get(&id).is_some_and(|entry| entry.is_abandoned(now)) {
-                taken.extend(shard.change(&id, |entry| {
+            if shard.get(name).is_some_and(|entry| entry.is_abandoned(now)) {
+                let record = shard.change(name, |entry| {
                     entry.owner = query.owner;
-                    entry.life = Life::Running {
-                        locked_until: now.after(query.lease),
-                    };
+                    entry.lock_until(now.after(query.lease));
                     entry.record(now)
-                }));
+                });
+                taken.extend(record.transpose()?);
             }
         }
         Ok(taken)
@@ -458,41 +466,45 @@ impl Store for MemoryStore {
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        let shard = self.inner.shard(id);
+        let name = self.inner.name(id);
+        let shard = self.inner.shard(name);
         let now = self.inner.clock.now();
-        let entry = shard.get(id).filter(|entry| entry.is_live(now));
-        Ok(entry.map(|entry| entry.record(now)))
+        let entry = shard.get(name).filter(|entry| entry.is_live(now));
+        Ok(entry.map(|entry| entry.record(now)).transpose()?)
     }
 
     /// In the order of the identities' bytes: scope, key, path.
     async fn list(&self, query: &ListQuery) -> Result<Vec<Record>, StoreError> {
-        let mut ids: Vec<Arc<RecordId>> = Vec::new();
+        let mut ids: Vec<RecordId> = Vec::new();
         for shard in &self.inner.shards {
             let shard = lock(shard);
             let now = self.inner.clock.now();
             ids.extend(
                 shard
                     .entries()
-                    .filter(|entry| entry.is_live(now) && Some(&*entry.id) > query.after.as_ref())
-                    .map(|entry| Arc::clone(&entry.id)),
+                    .filter(|entry| entry.is_live(now))
+                    .map(Entry::id)
+                    .filter(|id| Some(id) > query.after.as_ref()),
             );
         }
         ids.sort_unstable();
         let records = ids.iter().filter_map(|id| {
-            let shard = self.inner.shard(id);
+            let name = self.inner.name(id);
+            let shard = self.inner.shard(name);
             let now = self.inner.clock.now();
-            let entry = shard.get(id).filter(|entry| entry.is_live(now))?;
-            Some(entry.summary(now))
+            let entry = shard.get(name).filter(|entry| entry.is_live(now))?;
+            entry.summary(now).ok()
         });
         Ok(records.take(query.limit as usize).collect())
     }
 
     async fn forget(&self, id: &RecordId) -> Result<bool, StoreError> {
-        let mut shard = self.inner.shard(id);
+        let name = self.inner.name(id);
+        let mut shard = self.inner.shard(name);
         let was_live = shard
-            .get(id)
+            .get(name)
             .is_some_and(|entry| entry.is_live(self.inner.clock.now()));
-        self.inner.remove(&mut shard, id);
+        self.inner.remove(&mut shard, name);
         Ok(was_live)
     }
 
@@ -508,27 +520,14 @@ impl Store for MemoryStore {
 fn may_take_over(entry: &Entry, claim: &Claim, now: StoreTime) -> bool {
     claim.takeover == Takeover::Abandoned
         && entry.is_abandoned(now)
-        && (*entry.fingerprint == *claim.fingerprint
-            || claim.also_accepted.as_deref() == Some(&*entry.fingerprint))
+        && (entry.fingerprint() == claim.fingerprint
+            || claim.also_accepted.as_deref() == Some(entry.fingerprint()))
 }
 
 /// Whether the record is of one of these handlers.
 fn is_of(entry: &Entry, handlers: &[String]) -> bool {
-    let handler = entry.route.rsplit(' ').next().unwrap_or_default();
+    let handler = entry.handler();
     !handler.is_empty() && handlers.iter().any(|name| name == handler)
-}
-
-/// A copy of the answer that holds on to nothing else: the body may be a slice of a much larger
-/// buffer, which would not be counted.
-fn own(answer: &Answer) -> Answer {
-    match answer {
-        Answer::Kept(response) => Answer::Kept(StoredResponse {
-            code: response.code,
-            headers: response.headers.clone(),
-            body: response.body.as_deref().map(Bytes::copy_from_slice),
-        }),
-        Answer::Tombstone { code } => Answer::Tombstone { code: *code },
-    }
 }
 
 #[cfg(test)]

@@ -1,238 +1,93 @@
 //! Records and the orders that are kept of them, under one lock.
 
-use crate::{
-    record::{Answer, Record, RecordId, State, StoreTime, StoredResponse},
-    store::{Claim, Claimed},
-};
-use bytes::Bytes;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
-use uuid::Uuid;
+use super::entry::Entry;
+use crate::record::{RecordId, StoreTime};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Allowance, in bytes, for the structures around one record.
-const RECORD: usize = 512;
-/// The same for one header field.
-const FIELD: usize = 64;
-
-/// A record.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: Arc<RecordId>,
-    pub(super) fingerprint: Box<str>,
-    pub(super) route: Box<str>,
-    pub(super) life: Life,
-    pub(super) created_at: StoreTime,
-    pub(super) expires_at: StoreTime,
-    pub(super) owner: Uuid,
-    pub(super) attempt: u32,
-    pub(super) steps: Option<Bytes>,
-    /// Unique; a finished record's says when it was finished among the others.
-    pub(super) sequence: u64,
+/// An identity and its hash, which is computed once for each call.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'i> {
+    pub(super) id: &'i RecordId,
+    pub(super) hash: u64,
 }
 
-/// Where a record stands.
-#[derive(Debug)]
-pub(super) enum Life {
-    Running {
-        locked_until: StoreTime,
-    },
-    Finished {
-        completed_at: StoreTime,
-        answer: Answer,
-    },
-}
-
-impl Entry {
-    pub(super) fn new(claim: &Claim, sequence: u64, now: StoreTime) -> Self {
-        Entry {
-            id: Arc::new(claim.id.clone()),
-            fingerprint: claim.fingerprint.as_str().into(),
-            route: claim.route.as_str().into(),
-            life: Life::Running {
-                locked_until: now.after(claim.lease),
-            },
-            created_at: now,
-            expires_at: now.after(claim.ttl),
-            owner: claim.owner,
-            attempt: 1,
-            steps: None,
-            sequence,
-        }
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        matches!(self.life, Life::Running { .. })
-    }
-
-    /// The end of the lease; a finished record has none and answers with its past.
-    pub(super) fn end_of_lease(&self) -> StoreTime {
-        match self.life {
-            Life::Running { locked_until } => locked_until,
-            Life::Finished { completed_at, .. } => completed_at.min(self.expires_at),
-        }
-    }
-
-    /// The moment from which it is as if it were not there.
-    fn end(&self) -> StoreTime {
-        self.expires_at.max(self.end_of_lease())
-    }
-
-    pub(super) fn is_live(&self, now: StoreTime) -> bool {
-        now < self.end()
-    }
-
-    /// Live, running, and the lease has run out.
-    pub(super) fn is_abandoned(&self, now: StoreTime) -> bool {
-        self.is_running() && self.end_of_lease() <= now && now < self.expires_at
-    }
-
-    pub(super) fn won(&self) -> Claimed {
-        Claimed::Won {
-            attempt: self.attempt,
-            steps: self.steps.clone(),
-        }
-    }
-
-    pub(super) fn record(&self, now: StoreTime) -> Record {
-        self.read(now, Answer::clone)
-    }
-
-    /// The record without its answer's headers and body.
-    pub(super) fn summary(&self, now: StoreTime) -> Record {
-        self.read(now, |answer| match answer {
-            Answer::Kept(response) => Answer::Kept(StoredResponse {
-                code: response.code,
-                headers: Vec::new(),
-                body: None,
-            }),
-            Answer::Tombstone { code } => Answer::Tombstone { code: *code },
-        })
-    }
-
-    fn read(&self, now: StoreTime, answer_of: impl FnOnce(&Answer) -> Answer) -> Record {
-        Record {
-            id: RecordId::clone(&self.id),
-            fingerprint: self.fingerprint.to_string(),
-            state: match &self.life {
-                Life::Running { locked_until } => State::Running {
-                    locked_until: *locked_until,
-                },
-                Life::Finished {
-                    completed_at,
-                    answer,
-                } => State::Finished {
-                    completed_at: *completed_at,
-                    answer: answer_of(answer),
-                },
-            },
-            created_at: self.created_at,
-            expires_at: self.expires_at,
-            owner: self.owner,
-            attempt: self.attempt,
-            route: self.route.to_string(),
-            steps: self.steps.clone(),
-            now,
-        }
-    }
-
-    /// What it counts for against the bound in bytes.
-    pub(super) fn cost(&self) -> usize {
-        let contents = match &self.life {
-            Life::Running { .. } => self.steps.as_ref().map_or(0, Bytes::len),
-            Life::Finished { answer, .. } => answer_cost(answer),
-        };
-        self.cost_without_contents() + contents
-    }
-
-    /// The same without steps and answer.
-    pub(super) fn cost_without_contents(&self) -> usize {
-        RECORD
-            + self.id.scope().len()
-            + self.id.key().len()
-            + self.id.request_path().len()
-            + self.fingerprint.len()
-            + self.route.len()
-    }
-}
-
-/// What an answer counts for.
-pub(super) fn answer_cost(answer: &Answer) -> usize {
-    match answer {
-        Answer::Kept(response) => {
-            let headers = response.headers.iter();
-            headers
-                .map(|(name, value)| FIELD + name.len() + value.len())
-                .sum::<usize>()
-                + response.body.as_ref().map_or(0, Bytes::len)
-        }
-        Answer::Tombstone { .. } => 0,
-    }
-}
+/// The number of a slot. A shard never comes near so many records.
+type Slot = u32;
 
 /// The records of one lock.
+///
+/// Records are numbered, so that the orders hold numbers and not names: a record costs a few
+/// hundred bytes and not a thousand.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    records: HashMap<Arc<RecordId>, Entry>,
-    /// By the moment at which they end.
-    ends: BTreeMap<(StoreTime, u64), Arc<RecordId>>,
-    running: BTreeMap<u64, Arc<RecordId>>,
-    finished: BTreeMap<u64, Arc<RecordId>>,
+    slots: Vec<Option<Box<Entry>>>,
+    free: Vec<Slot>,
+    /// By hash: the first of the records with it. The others, if there ever are any, follow
+    /// [`Entry::next`].
+    names: HashMap<u64, Slot>,
+    /// By the moment at which they end, and [`Entry::sequence`].
+    ends: BTreeSet<(StoreTime, u64, Slot)>,
+    /// By [`Entry::sequence`].
+    running: BTreeMap<u64, Slot>,
+    finished: BTreeMap<u64, Slot>,
 }
 
 impl Shard {
-    pub(super) fn get(&self, id: &RecordId) -> Option<&Entry> {
-        self.records.get(id)
+    pub(super) fn get(&self, name: Name<'_>) -> Option<&Entry> {
+        self.at(self.find(name)?)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.records.values()
+        self.slots.iter().flatten().map(|entry| &**entry)
     }
 
     pub(super) fn running(&self) -> impl Iterator<Item = &Entry> {
-        self.running.values().filter_map(|id| self.records.get(id))
+        self.running.values().filter_map(|slot| self.at(*slot))
     }
 
     /// Adds a record where none is.
-    pub(super) fn insert(&mut self, entry: Entry) {
-        self.index(&entry);
-        self.records.insert(Arc::clone(&entry.id), entry);
+    pub(super) fn insert(&mut self, mut entry: Entry) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // Records are bounded far below this by memory itself.
+            Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
+        });
+        entry.next = self.names.insert(entry.hash, slot);
+        self.enlist(slot, Standing::of(&entry));
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(Box::new(entry));
+        }
     }
 
-    pub(super) fn remove(&mut self, id: &RecordId) -> Option<Entry> {
-        let entry = self.records.remove(id)?;
-        self.unindex(entry.end(), entry.sequence);
-        Some(entry)
+    pub(super) fn remove(&mut self, name: Name<'_>) -> Option<Entry> {
+        self.remove_at(self.find(name)?)
     }
 
     /// Changes a record in place, and its standing in the orders with it.
     pub(super) fn change<T>(
         &mut self,
-        id: &RecordId,
+        name: Name<'_>,
         change: impl FnOnce(&mut Entry) -> T,
     ) -> Option<T> {
-        let entry = self.records.get_mut(id)?;
-        let standing = |entry: &Entry| (entry.end(), entry.sequence, entry.is_running());
-        let before = standing(entry);
+        let slot = self.find(name)?;
+        let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
+        let before = Standing::of(entry);
         let result = change(entry);
-        let after = standing(entry);
+        let after = Standing::of(entry);
         if before != after {
-            let id = Arc::clone(&entry.id);
-            self.unindex(before.0, before.1);
-            self.index_at(id, after.0, after.1, after.2);
+            self.delist(slot, before);
+            self.enlist(slot, after);
         }
         Some(result)
     }
 
     /// Removes one record that is no longer live.
     pub(super) fn remove_ended(&mut self, now: StoreTime) -> Option<Entry> {
-        let (&(end, _), id) = self.ends.first_key_value()?;
+        let &(end, _, slot) = self.ends.first()?;
         if now < end {
             return None;
         }
-        let id = Arc::clone(id);
-        self.remove(&id)
+        self.remove_at(slot)
     }
 
     /// When the record that was finished first was finished, among all.
@@ -241,40 +96,147 @@ impl Shard {
     }
 
     pub(super) fn remove_first_finished(&mut self) -> Option<Entry> {
-        let id = Arc::clone(self.finished.values().next()?);
-        self.remove(&id)
+        self.remove_at(*self.finished.values().next()?)
     }
 
     /// Gives memory back that many more records than there are would need.
     pub(super) fn shrink(&mut self) {
-        if self.records.capacity() > 64 + 4 * self.records.len() {
-            self.records.shrink_to(2 * self.records.len());
+        if self.names.is_empty() {
+            // Also the last nodes of the orders: a few bytes high up in an allocator's region keep
+            // all below them from going back to the system.
+            *self = Shard::default();
+        } else if self.names.capacity() > 64 + 4 * self.names.len() {
+            self.names.shrink_to(2 * self.names.len());
         }
     }
 
-    fn index(&mut self, entry: &Entry) {
-        self.index_at(
-            Arc::clone(&entry.id),
-            entry.end(),
-            entry.sequence,
-            entry.is_running(),
-        );
+    fn at(&self, slot: Slot) -> Option<&Entry> {
+        self.slots.get(slot as usize)?.as_deref()
     }
 
-    fn index_at(&mut self, id: Arc<RecordId>, end: StoreTime, sequence: u64, running: bool) {
-        let order = if running {
+    fn find(&self, name: Name<'_>) -> Option<Slot> {
+        let mut next = self.names.get(&name.hash).copied();
+        while let Some(slot) = next {
+            let entry = self.at(slot)?;
+            if entry.is_named(name.id) {
+                return Some(slot);
+            }
+            next = entry.next;
+        }
+        None
+    }
+
+    fn remove_at(&mut self, slot: Slot) -> Option<Entry> {
+        let entry = self.slots.get_mut(slot as usize)?.take()?;
+        self.delist(slot, Standing::of(&entry));
+        self.free.push(slot);
+        self.unlink(slot, &entry);
+        Some(*entry)
+    }
+
+    /// Takes a record out of the chain of those with its hash.
+    fn unlink(&mut self, slot: Slot, entry: &Entry) {
+        let first = self.names.get(&entry.hash).copied();
+        if first == Some(slot) {
+            match entry.next {
+                Some(next) => self.names.insert(entry.hash, next),
+                None => self.names.remove(&entry.hash),
+            };
+            return;
+        }
+        let mut before = first;
+        while let Some(other) = before.and_then(|slot| self.slots.get_mut(slot as usize)?.as_mut())
+        {
+            if other.next == Some(slot) {
+                other.next = entry.next;
+                return;
+            }
+            before = other.next;
+        }
+    }
+
+    fn enlist(&mut self, slot: Slot, standing: Standing) {
+        let order = if standing.is_running {
             &mut self.running
         } else {
             &mut self.finished
         };
-        order.insert(sequence, Arc::clone(&id));
-        self.ends.insert((end, sequence), id);
+        order.insert(standing.sequence, slot);
+        self.ends.insert((standing.end, standing.sequence, slot));
     }
 
-    fn unindex(&mut self, end: StoreTime, sequence: u64) {
-        self.ends.remove(&(end, sequence));
-        if self.running.remove(&sequence).is_none() {
-            self.finished.remove(&sequence);
+    fn delist(&mut self, slot: Slot, standing: Standing) {
+        let order = if standing.is_running {
+            &mut self.running
+        } else {
+            &mut self.finished
+        };
+        order.remove(&standing.sequence);
+        self.ends.remove(&(standing.end, standing.sequence, slot));
+    }
+}
+
+/// What a record's place in the orders depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    end: StoreTime,
+    sequence: u64,
+    is_running: bool,
+}
+
+impl Standing {
+    fn of(entry: &Entry) -> Self {
+        Standing {
+            end: entry.end(),
+            sequence: entry.sequence,
+            is_running: entry.is_running(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::{Claim, Takeover};
+    use std::time::Duration;
+
+    #[test]
+    fn records_whose_hashes_are_equal_are_kept_apart() {
+        let ids: Vec<_> = (0..4)
+            .map(|n| RecordId::new("alice", format!("k{n}"), "POST /orders"))
+            .collect();
+        let name = |n: usize| Name {
+            id: &ids[n],
+            hash: 7,
+        };
+        // Removed from each place of the chain, each time with the others left.
+        for first in 0..4 {
+            let mut shard = Shard::default();
+            for (n, id) in ids.iter().enumerate() {
+                let claim = Claim {
+                    id: id.clone(),
+                    fingerprint: "a".repeat(64),
+                    also_accepted: None,
+                    route: "POST /orders shop::create_order".to_owned(),
+                    owner: uuid::Uuid::nil(),
+                    ttl: Duration::from_secs(1),
+                    lease: Duration::from_secs(1),
+                    takeover: Takeover::Never,
+                };
+                shard.insert(Entry::new(&claim, 7, n as u64, StoreTime(0)));
+            }
+            for removed in 0..4 {
+                let n = (first + removed) % 4;
+                assert!(shard.remove(name(n)).unwrap().is_named(&ids[n]));
+                for (other, id) in ids.iter().enumerate() {
+                    let gone = (other + 4 - first) % 4 <= removed;
+                    let found = shard.get(name(other));
+                    assert_eq!(found.is_none(), gone, "{other} after {n}");
+                    assert!(found.is_none_or(|entry| entry.is_named(id)));
+                }
+            }
+            assert!(shard.ends.is_empty() && shard.running.is_empty() && shard.names.is_empty());
         }
     }
 }

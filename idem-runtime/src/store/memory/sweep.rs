@@ -11,7 +11,7 @@ use std::{
 };
 
 /// How long an expired record may go on taking up room.
-const PERIOD: Duration = Duration::from_millis(500);
+const PERIOD: Duration = Duration::from_millis(200);
 /// How many are removed in one go while claims of the same shard wait.
 const AT_ONCE: usize = 256;
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
+use crate::record::StoredResponse;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);

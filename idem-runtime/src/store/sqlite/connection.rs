@@ -64,8 +64,13 @@ impl Database {
         Database { options }
     }
 
+    /// For connections that write.
+    pub(super) fn writer_options(&self) -> SqliteConnectOptions {
+        self.options.clone().busy_timeout(ONE_WAIT)
+    }
+
     pub(super) async fn open_writer(&self) -> Result<SqliteConnection, StoreError> {
-        self.open(self.options.clone().busy_timeout(ONE_WAIT)).await
+        self.open(self.writer_options()).await
     }
 
     pub(super) async fn open_reader(&self) -> Result<SqliteConnection, StoreError> {

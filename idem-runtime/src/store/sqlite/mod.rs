@@ -5,6 +5,7 @@ mod job;
 mod operations;
 mod reader;
 mod row;
+mod transaction;
 mod writer;
 
 use crate::{
@@ -51,6 +52,8 @@ pub struct SqliteStore {
 
 struct Shared {
     path: PathBuf,
+    /// For transactions, which have a connection of their own.
+    turn: SqlitePool,
     lanes: Mutex<Option<Lanes>>,
     /// Closed when the thread has ended.
     ended: watch::Receiver<()>,
@@ -112,6 +115,7 @@ impl SqliteStore {
     /// handles, is [`StoreError::Unavailable`].
     pub async fn close(&self) {
         drop(self.lanes().take());
+        self.shared.turn.close().await;
         let mut ended = self.shared.ended.clone();
         // It only ever changes by being closed.
         while ended.changed().await.is_ok() {}
@@ -119,6 +123,8 @@ impl SqliteStore {
 
     async fn open(options: SqliteConnectOptions) -> Result<Self, StoreError> {
         let path = options.get_filename().to_path_buf();
+        let database = Database::new(options);
+        let turn = transaction::turn(database.writer_options());
         let (reads, reads_queue) = mpsc::channel(QUEUE);
         let (writes, writes_queue) = mpsc::channel(QUEUE);
         let (opened, outcome) = oneshot::channel();
@@ -126,7 +132,7 @@ impl SqliteStore {
         thread::Builder::new()
             .name("idem-sqlite".to_owned())
             .spawn(move || {
-                serve(Database::new(options), reads_queue, writes_queue, opened);
+                serve(database, reads_queue, writes_queue, opened);
                 drop(running);
             })
             .map_err(|error| StoreError::unavailable("starting the store's thread", error))?;
@@ -134,6 +140,7 @@ impl SqliteStore {
         Ok(Self {
             shared: Arc::new(Shared {
                 path,
+                turn,
                 lanes: Mutex::new(Some(Lanes { reads, writes })),
                 ended,
             }),

@@ -1,0 +1,13 @@
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>, #[cfg(unix)] path: web::Path<u8>) -> HttpResponse {
+    let _ = path;
+    HttpResponse::Created().json(order.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}

@@ -1,0 +1,15 @@
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+struct User;
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>, user: User) -> HttpResponse {
+    let _ = user;
+    HttpResponse::Created().json(order.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}

@@ -1,0 +1,13 @@
+// A mistake in the body is the compiler's to report, at its own place and once.
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>) -> HttpResponse {
+    HttpResponse::Created().json(odrer.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}

@@ -1,0 +1,15 @@
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>) -> HttpResponse
+where
+    u32: Copy,
+{
+    HttpResponse::Created().json(order.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}

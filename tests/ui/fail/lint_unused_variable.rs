@@ -1,0 +1,14 @@
+#![deny(unused_variables)]
+
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+#[idempotent(scope = "user", ttl = "24h")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>) -> HttpResponse {
+    HttpResponse::Created().finish()
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}
