@@ -203,7 +203,10 @@ fn policy(private: &TokenStream, route: &Route<'_>) -> TokenStream {
         set("on_store_error", variant(on_store_error));
     }
     if let Some(ty) = route.signature.connection() {
-        set("transaction", quote_spanned!(site=> #private::transactions::<#ty>));
+        set(
+            "transaction",
+            quote_spanned!(site=> #private::transactions::<#ty>),
+        );
     }
     chain
 }

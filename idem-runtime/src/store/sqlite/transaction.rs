@@ -40,7 +40,12 @@ async fn begin(turn: &SqlitePool) -> Result<Open, StoreError> {
     let since = Instant::now();
     loop {
         match turn.begin_with("BEGIN IMMEDIATE").await {
-            Ok(transaction) => return Ok(Open { transaction, claim: None }),
+            Ok(transaction) => {
+                return Ok(Open {
+                    transaction,
+                    claim: None,
+                });
+            }
             Err(error) if is_busy(&error) && since.elapsed() < PATIENCE => {
                 tokio::task::yield_now().await;
             }
@@ -136,7 +141,10 @@ impl TransactionalStore<SqliteConnection> for SqliteStore {
                 open.run(MARK).await?;
                 open.claim = Some((claim.id.clone(), claim.owner));
                 let transaction = Box::new(open);
-                Ok(Begun::Won { transaction, attempt })
+                Ok(Begun::Won {
+                    transaction,
+                    attempt,
+                })
             }
             Ok(Claimed::Standing(record)) => {
                 open.abandon().await;

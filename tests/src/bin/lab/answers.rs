@@ -39,6 +39,15 @@ impl Failure {
         }
     }
 
+    /// A durable step that gave no result.
+    pub(crate) fn step(error: &dyn fmt::Display) -> Failure {
+        tracing::error!("a step failed: {error}");
+        Failure {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            message: "step".to_owned(),
+        }
+    }
+
     /// A body that broke off while the handler read it.
     pub(crate) fn body(error: &dyn fmt::Display) -> Failure {
         Failure {
@@ -53,6 +62,8 @@ impl fmt::Display for Failure {
         f.write_str(&self.message)
     }
 }
+
+impl std::error::Error for Failure {}
 
 impl ResponseError for Failure {
     fn status_code(&self) -> StatusCode {

@@ -49,9 +49,37 @@ impl FromRequest for Job {
 }
 
 impl Job {
-    /// Does what every route does with the body it was given: start, half of the delay, the effect,
-    /// the other half, end, answer.
+    /// Does what every route does with the body it was given, the effect being a line in the journal.
     pub(crate) async fn run(self, body: &[u8]) -> Outcome {
+        self.around(body, async |run| run.write("effect")).await
+    }
+
+    /// The same in two durable steps before the effect.
+    pub(crate) async fn run_in_steps(self, body: &[u8]) -> Outcome {
+        let crash = self.knobs.crash;
+        let context = self.context.clone();
+        self.around(body, async |run| {
+            let step = async |name: &str| {
+                let phase = format!("step:{name}");
+                let done = context.step(name, async || run.write(&phase)).await;
+                done.map_err(|error| Failure::step(&error))
+            };
+            step("reserve").await?;
+            if crash == Some(CrashAt::BetweenSteps) {
+                crash::now();
+            }
+            step("charge").await?;
+            run.write("effect")
+        })
+        .await
+    }
+
+    /// Start, half of the delay, the effect, the other half, end, answer.
+    async fn around(
+        self,
+        body: &[u8],
+        effect: impl AsyncFnOnce(&Run<'_>) -> Result<(), Failure>,
+    ) -> Outcome {
         let run = Run::begin(&self, body);
         let half = self.knobs.delay / 2;
         run.write("start")?;
@@ -60,7 +88,7 @@ impl Job {
             crash::now();
         }
         if self.knobs.respond.has_effect() {
-            run.write("effect")?;
+            effect(&run).await?;
         }
         if self.knobs.crash == Some(CrashAt::AfterEffect) {
             crash::now();

@@ -53,6 +53,7 @@ pub(crate) enum CrashAt {
     BeforeEffect,
     AfterEffect,
     AfterCommit,
+    BetweenSteps,
 }
 
 impl Knobs {
@@ -123,6 +124,7 @@ fn crash(value: &str) -> Option<CrashAt> {
         "before-effect" => Some(CrashAt::BeforeEffect),
         "after-effect" => Some(CrashAt::AfterEffect),
         "after-commit" => Some(CrashAt::AfterCommit),
+        "between-steps" => Some(CrashAt::BetweenSteps),
         _ => None,
     }
 }

@@ -5,7 +5,9 @@ use crate::{
     callers::{Caller, Revoked, authenticate},
     crash,
     journal::Journal,
-    operator, routes,
+    operator,
+    reconciler::JournalFile,
+    routes,
 };
 use actix_web::{
     App, HttpServer,
@@ -50,6 +52,7 @@ fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
         .on_store_error(args.on_store_error.into())
         .sweep_every((!args.sweep.is_zero()).then_some(args.sweep))
         .drain_limit(DRAIN_LIMIT)
+        .reconcile_with(JournalFile(args.journal.clone()))
         .build()
         .map_err(|error| error.to_string())
 }

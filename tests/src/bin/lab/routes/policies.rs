@@ -1,7 +1,10 @@
 //! The routes that differ in their policy and take the body as bytes.
 
 use super::{posted, safe};
-use crate::handler::{Job, Outcome};
+use crate::{
+    handler::{Job, Outcome},
+    reconciler::look_into_the_journal,
+};
 use actix_web::web::{self, Bytes};
 use idem_runtime::idempotent;
 
@@ -15,8 +18,11 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
         )
         .service(posted("/required", required))
         .service(posted("/uuid", uuid))
+        .service(posted("/wait", wait))
         .service(posted("/rerun", rerun))
         .service(posted("/hold", hold))
+        .service(posted("/reconcile", reconcile))
+        .service(posted("/steps", steps))
         .service(posted("/release-5xx", release_5xx))
         .service(posted("/store-5xx", store_5xx))
         .service(posted("/mismatch-409", mismatch_409))
@@ -49,6 +55,11 @@ async fn uuid(job: Job, body: Bytes) -> Outcome {
     job.run(&body).await
 }
 
+#[idempotent(scope = "user", ttl = "24h", wait = "5s")]
+async fn wait(job: Job, body: Bytes) -> Outcome {
+    job.run(&body).await
+}
+
 #[idempotent(scope = "user", ttl = "24h", abandoned = "rerun")]
 async fn rerun(job: Job, body: Bytes) -> Outcome {
     job.run(&body).await
@@ -57,6 +68,17 @@ async fn rerun(job: Job, body: Bytes) -> Outcome {
 #[idempotent(scope = "user", ttl = "24h", abandoned = "hold")]
 async fn hold(job: Job, body: Bytes) -> Outcome {
     job.run(&body).await
+}
+
+#[idempotent(scope = "user", ttl = "24h", reconcile = look_into_the_journal)]
+async fn reconcile(job: Job, body: Bytes) -> Outcome {
+    job.run(&body).await
+}
+
+/// Runs again when its owner has died: that is when steps matter.
+#[idempotent(scope = "user", ttl = "24h", abandoned = "rerun")]
+async fn steps(job: Job, body: Bytes) -> Outcome {
+    job.run_in_steps(&body).await
 }
 
 #[idempotent(scope = "user", ttl = "24h", server_error = "release")]
