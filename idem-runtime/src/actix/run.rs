@@ -22,7 +22,7 @@ use crate::{
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder,
     body::{BodySize, BoxBody, MessageBody},
-    http::{ConnectionType, Method},
+    http::{ConnectionType, Method, Version},
     rt,
     web::{self, Bytes},
 };
@@ -187,9 +187,17 @@ impl Admitted {
         };
         let (answer, answered) = oneshot::channel();
         let (shared, http_request) = (Arc::clone(&self.shared), self.request.clone());
+        let knows_chunks = http_request.version() >= Version::HTTP_11;
         let send = Box::new({
             let shared = Arc::clone(&shared);
             move |mut response: HttpResponse| {
+                if !knows_chunks && matches!(response.body().size(), BodySize::Stream) {
+                    // The body ends with the connection (RFC 9112, section 6.3). actix would send
+                    // chunks whatever the version.
+                    let head = response.head_mut();
+                    head.no_chunking(true);
+                    head.set_connection_type(ConnectionType::Close);
+                }
                 if shared.in_flight.is_draining() {
                     response
                         .head_mut()

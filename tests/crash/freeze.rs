@@ -1,0 +1,49 @@
+//! A process that stands still beyond its lease, and comes back.
+
+use crate::{LAB, settled};
+use idem_tests::harness::{Site, assert_replay, durable, eventually};
+use nix::sys::signal::Signal;
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_after_a_takeover_changes_nothing() {
+    // C8
+    Site::on_these(durable(), LAB, &["--lease", "1s"], async |site| {
+        let other = site.another(&["--lease", "1s"]).await;
+        let order = site.post("/rerun").key("k").json("{}");
+        let frozen = order.clone().delay_ms(1500).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGSTOP);
+        let elsewhere = order.clone().at(other.address());
+        let second = settled(&elsewhere).await;
+        second.assert_created();
+        assert_eq!(second.json()["attempt"], 2);
+        site.lab.signal(Signal::SIGCONT);
+        // Its client gets the answer that stands, not a second one.
+        assert_replay(&second, &frozen.await.unwrap());
+        assert_replay(&second, &elsewhere.send().await);
+        assert_replay(&second, &order.send().await);
+        eventually("a log line", async || {
+            site.lab.log().contains("lease lost").then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_unnoticed_finishes_its_work() {
+    // C13
+    Site::on_these(durable(), LAB, &["--lease", "1s"], async |site| {
+        let order = site.post("/rerun").key("k").json("{}");
+        let frozen = order.clone().delay_ms(1000).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGSTOP);
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        site.lab.signal(Signal::SIGCONT);
+        let first = frozen.await.unwrap();
+        first.assert_created();
+        assert_replay(&first, &order.send().await);
+        assert_eq!(site.journal.of("start", "k").len(), 1);
+    })
+    .await;
+}

@@ -1,0 +1,273 @@
+//! What needs an application of its own: other configurations, return types, middleware.
+
+use actix_web::{
+    App, Either, Error, HttpRequest, HttpResponse, Responder,
+    body::MessageBody,
+    dev::{ServiceRequest, ServiceResponse},
+    error::{ErrorConflict, InternalError},
+    http::StatusCode,
+    middleware::{Next, from_fn},
+    web::{self, Bytes, Json},
+};
+use idem_runtime::idempotent;
+use idem_tests::{
+    harness::{Connection, InProcess, RawReply, each, request, scaled},
+    services::selected,
+};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+async fn post(app: &InProcess, path: &str, key: Option<&str>, body: &str) -> RawReply {
+    let mut headers: Vec<(&str, &[u8])> = vec![
+        ("Authorization", b"alice"),
+        ("Content-Type", b"application/json"),
+    ];
+    headers.extend(key.map(|key| ("Idempotency-Key", key.as_bytes())));
+    let mut connection = Connection::open(app.address).await;
+    connection
+        .send(&request("POST", path, &headers, body.as_bytes()))
+        .await
+        .unwrap();
+    connection.reply().await
+}
+
+/// Headers that the first answer must have in common with that of the bare handler.
+fn lasting(reply: &RawReply) -> Vec<(String, Vec<u8>)> {
+    let mut headers = reply.headers.clone();
+    headers.retain(|(name, _)| name != "date" && name != "idempotent-replayed");
+    headers.sort();
+    headers
+}
+
+/// A handler with the attribute and the same without, so that their answers can be compared.
+macro_rules! twice {
+    ($($annotated:ident, $bare:ident: $output:ty = $value:expr;)+) => {
+        $(
+            #[idempotent(scope = "user", ttl = "24h")]
+            async fn $annotated() -> $output {
+                $value
+            }
+
+            async fn $bare() -> $output {
+                $value
+            }
+        )+
+
+        fn pairs(config: &mut web::ServiceConfig) {
+            $(
+                config
+                    .route(concat!("/annotated/", stringify!($annotated)), web::post().to($annotated))
+                    .route(concat!("/bare/", stringify!($annotated)), web::post().to($bare));
+            )+
+        }
+
+        const PAIRS: &[&str] = &[$(stringify!($annotated)),+];
+    };
+}
+
+twice! {
+    json, bare_json: Json<Vec<u32>> = Json(vec![1, 2]);
+    response, bare_response: HttpResponse = HttpResponse::Accepted().insert_header(("x-a", "b")).body("text");
+    string, bare_string: String = "text".to_owned();
+    text, bare_text: &'static str = "text";
+    bytes, bare_bytes: Bytes = Bytes::from_static(b"\0\xff");
+    tuple, bare_tuple: (Json<u32>, StatusCode) = (Json(1), StatusCode::ACCEPTED);
+    success, bare_success: Result<String, Error> = Ok("text".to_owned());
+    failure, bare_failure: Result<String, Error> = Err(ErrorConflict("conflict"));
+    either, bare_either: Either<String, Json<u32>> = Either::Right(Json(1));
+    some, bare_some: Option<String> = Some("text".to_owned());
+    none, bare_none: Option<String> = None;
+    nothing, bare_nothing: HttpResponse = HttpResponse::NoContent().finish();
+    redirect, bare_redirect: web::Redirect = web::Redirect::to("/elsewhere").see_other();
+}
+
+#[tokio::test]
+async fn the_attribute_changes_nothing_of_the_first_answer() {
+    // E5, C9
+    each(selected(), async |store| {
+        let (builder, place) = InProcess::configuration(store).await;
+        let idempotency = builder.build().unwrap();
+        let app = InProcess::serve(place, move || {
+            App::new().app_data(idempotency.clone()).configure(pairs)
+        });
+        for name in PAIRS {
+            let bare = post(&app, &format!("/bare/{name}"), None, "").await;
+            let path = format!("/annotated/{name}");
+            let without_key = post(&app, &path, None, "").await;
+            let first = post(&app, &path, Some("k"), "").await;
+            let again = post(&app, &path, Some("k"), "").await;
+            for (reply, which) in [
+                (&without_key, "without a key"),
+                (&first, "first"),
+                (&again, "again"),
+            ] {
+                assert_eq!(reply.status, bare.status, "{name} {which}");
+                assert_eq!(reply.body, bare.body, "{name} {which}");
+                assert_eq!(lasting(reply), lasting(&bare), "{name} {which}");
+            }
+            assert!(again.is_replay() && !first.is_replay(), "{name}");
+        }
+    })
+    .await;
+}
+
+#[idempotent(scope = "user", ttl = "24h")]
+async fn limited(_body: Json<serde_json::Value>) -> HttpResponse {
+    HttpResponse::Created().finish()
+}
+
+async fn bare_limited(_body: Json<serde_json::Value>) -> HttpResponse {
+    HttpResponse::Created().finish()
+}
+
+#[tokio::test]
+async fn the_applications_own_limits_and_error_handlers_stay_in_force() {
+    // J3
+    each(selected(), async |store| {
+        let (builder, place) = InProcess::configuration(store).await;
+        let idempotency = builder.build().unwrap();
+        let app = InProcess::serve(place, move || {
+            let config = web::JsonConfig::default()
+                .limit(1024)
+                .error_handler(|error, _| {
+                    let text = format!("mine: {error}");
+                    InternalError::from_response(error, HttpResponse::ImATeapot().body(text)).into()
+                });
+            App::new()
+                .app_data(idempotency.clone())
+                .app_data(config)
+                .route("/annotated", web::post().to(limited))
+                .route("/bare", web::post().to(bare_limited))
+        });
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(2048));
+        for body in [long.as_str(), "{", ""] {
+            let bare = post(&app, "/bare", None, body).await;
+            let annotated = post(&app, "/annotated", Some("k"), body).await;
+            assert_eq!(bare.status, 418);
+            assert_eq!(
+                (annotated.status, &annotated.body),
+                (bare.status, &bare.body)
+            );
+        }
+        assert_eq!(post(&app, "/annotated", Some("k"), "{}").await.status, 201);
+    })
+    .await;
+}
+
+static LATE_RUNS: AtomicU32 = AtomicU32::new(0);
+
+#[idempotent(scope = "user", ttl = "24h")]
+async fn late(request: HttpRequest) -> impl Responder {
+    sleep(Duration::from_millis(900)).await;
+    LATE_RUNS.fetch_add(1, Ordering::SeqCst);
+    let query = request.query_string().to_owned();
+    HttpResponse::Ok()
+        .content_type("text/csv; charset=utf-8")
+        .body(format!("a,b\n{query},2\n"))
+}
+
+/// A timeout around the application, as a gateway has it.
+async fn impatient(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    match timeout(Duration::from_millis(300), next.call(request)).await {
+        Ok(answer) => answer.map(ServiceResponse::map_into_boxed_body),
+        Err(_) => Err(InternalError::new("late", StatusCode::GATEWAY_TIMEOUT).into()),
+    }
+}
+
+#[tokio::test]
+async fn an_outer_timeout_does_not_touch_the_work_nor_its_answer() {
+    // B9
+    let before = LATE_RUNS.load(Ordering::SeqCst);
+    let stores = selected();
+    each(stores.clone(), async |store| {
+        let (builder, place) = InProcess::configuration(store).await;
+        let idempotency = builder.build().unwrap();
+        let app = InProcess::serve(place, move || {
+            App::new()
+                .app_data(idempotency.clone())
+                .route("/late", web::post().to(late))
+                .wrap(from_fn(impatient))
+        });
+        assert_eq!(post(&app, "/late", Some("k"), "").await.status, 504);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let again = loop {
+            let again = post(&app, "/late", Some("k"), "").await;
+            if again.status == 200 {
+                break again;
+            }
+            assert_eq!(again.problem().as_deref(), Some("in-progress"));
+            assert!(Instant::now() < deadline);
+            sleep(Duration::from_millis(100)).await;
+        };
+        assert!(again.is_replay());
+        assert_eq!(
+            again.header("content-type"),
+            Some("text/csv; charset=utf-8")
+        );
+        assert_eq!(again.body, b"a,b\n,2\n");
+    })
+    .await;
+    let runs = LATE_RUNS.load(Ordering::SeqCst) - before;
+    assert_eq!(runs as usize, stores.len());
+}
+
+/// Whether the handler below is running for a store, and whether it ever ran twice at once.
+#[derive(Default)]
+struct Overlap {
+    running: AtomicBool,
+    runs: AtomicU32,
+    overlaps: AtomicU32,
+}
+
+#[idempotent(scope = "user", ttl = "50ms")]
+async fn exclusive(overlap: web::Data<Overlap>) -> HttpResponse {
+    if overlap.running.swap(true, Ordering::SeqCst) {
+        overlap.overlaps.fetch_add(1, Ordering::SeqCst);
+    }
+    overlap.runs.fetch_add(1, Ordering::SeqCst);
+    sleep(Duration::from_millis(20)).await;
+    overlap.running.store(false, Ordering::SeqCst);
+    HttpResponse::Created().finish()
+}
+
+#[tokio::test]
+async fn a_key_that_expires_again_and_again_never_runs_twice_at_once() {
+    // A5
+    let length = scaled(Duration::from_secs(3), Duration::from_secs(30));
+    each(selected(), async |store| {
+        let (builder, place) = InProcess::configuration(store).await;
+        let idempotency = builder.build().unwrap();
+        let overlap = web::Data::new(Overlap::default());
+        let data = overlap.clone();
+        let app = InProcess::serve(place, move || {
+            App::new()
+                .app_data(idempotency.clone())
+                .app_data(data.clone())
+                .route("/exclusive", web::post().to(exclusive))
+        });
+        let until = Instant::now() + length;
+        let hammers = (0..8).map(|_| async {
+            while Instant::now() < until {
+                let reply = post(&app, "/exclusive", Some("k"), "").await;
+                let running = reply.problem().as_deref() == Some("in-progress");
+                assert!(reply.status == 201 || running, "{reply:?}");
+            }
+        });
+        futures_util::future::join_all(hammers).await;
+        assert_eq!(overlap.overlaps.load(Ordering::SeqCst), 0);
+        let runs = overlap.runs.load(Ordering::SeqCst);
+        assert!(runs > 5, "only {runs} runs: this tested nothing");
+        // A run holds the key for the 50 ms that its answer lives.
+        assert!(
+            u128::from(runs) <= length.as_millis() / 50 + 1,
+            "{runs} runs"
+        );
+    })
+    .await;
+}

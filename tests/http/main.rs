@@ -1,0 +1,24 @@
+//! The contract over real sockets, against the lab, on every selected store.
+//!
+//! Tests are named after the behaviour. The labels in comments are those of the catalogue of known
+//! faults that each of them stands for.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod body_limits;
+mod cancelled;
+mod errors;
+mod expiry;
+mod fingerprint;
+mod in_process;
+mod keys;
+mod lab;
+mod load;
+mod order;
+mod problems;
+mod progress;
+mod race;
+mod replay;
+mod scopes;
+
+/// The lab's binary.
+const LAB: &str = env!("CARGO_BIN_EXE_lab");

@@ -1,0 +1,111 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum, error::ErrorKind};
+use idem_runtime::policy::OnStoreError;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// A server on which every promise of the toolkit can be checked over HTTP.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "lab")]
+pub(crate) struct Args {
+    /// memory: · sqlite:PATH · postgres://… · mysql://… · redis://… · redis-cluster://HOST:PORT,…
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    pub(crate) store: String,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) bind: SocketAddr,
+    /// Where handlers write down what they do; several processes may share it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Worker threads.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    pub(crate) workers: usize,
+    /// Connections to the store.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub(crate) pool: usize,
+    /// Lease of every route.
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration)]
+    pub(crate) lease: Duration,
+    /// Renewal of leases.
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub(crate) heartbeat: Switch,
+    /// Budget of one call to the store.
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration)]
+    pub(crate) store_timeout: Duration,
+    /// Whether requests with a key are refused or run while the store is unreachable.
+    #[arg(long, value_name = "refuse|run", default_value = "refuse")]
+    pub(crate) on_store_error: StoreErrors,
+    /// Capacity of the memory store.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub(crate) memory_records: usize,
+    /// Compresses answers as clients accept it.
+    #[arg(long)]
+    pub(crate) compress: bool,
+    /// Period of the sweeper; 0: off.
+    #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
+    pub(crate) sweep: Duration,
+    /// Delays every saving of an answer in the store; 0: off.
+    #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
+    pub(crate) slow_complete: Duration,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// What becomes of requests while the store is unreachable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreErrors {
+    /// They are answered with 503.
+    Refuse,
+    /// They run unprotected.
+    Run,
+}
+
+impl From<StoreErrors> for OnStoreError {
+    fn from(choice: StoreErrors) -> Self {
+        match choice {
+            StoreErrors::Refuse => OnStoreError::Refuse,
+            StoreErrors::Run => OnStoreError::Run,
+        }
+    }
+}
+
+impl Args {
+    /// Reads the command line; nothing if it asked for help only. What is wrong is said in one line.
+    pub(crate) fn read() -> Result<Option<Args>, String> {
+        match Args::try_parse() {
+            Ok(args) => Ok(Some(args)),
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                print!("{error}");
+                Ok(None)
+            }
+            Err(error) => {
+                let text = error.to_string();
+                let first = text.lines().next().unwrap_or("the flags are wrong");
+                Err(first.trim_start_matches("error: ").to_owned())
+            }
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it like 500ms, 2s or 1h"))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("it is not a number".to_owned()),
+    }
+}

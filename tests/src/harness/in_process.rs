@@ -1,0 +1,81 @@
+//! An application of a test's own, for what the lab has no route for.
+
+use crate::{
+    services::{self, Fresh, Store},
+    stores,
+};
+use actix_web::{
+    App, Error, HttpRequest, HttpServer,
+    body::MessageBody,
+    dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse},
+};
+use idem_runtime::{Idempotency, IdempotencyBuilder};
+use std::net::SocketAddr;
+
+/// A server in the test's own process; stopped when dropped.
+#[derive(Debug)]
+pub struct InProcess {
+    /// Where it listens.
+    pub address: SocketAddr,
+    server: ServerHandle,
+    // Held for its Drop.
+    _place: Fresh,
+}
+
+impl InProcess {
+    /// A configuration on a clean place in a store, with the scope `user`: whatever stands in the
+    /// `Authorization` header.
+    ///
+    /// # Panics
+    ///
+    /// If the store cannot be opened.
+    pub async fn configuration(store: Store) -> (IdempotencyBuilder, Fresh) {
+        let place = services::fresh(store).await;
+        let opened = stores::open(&stores::Request::of(place.url())).await;
+        let store = opened.expect("the store can be opened").store;
+        let builder = Idempotency::builder_on(store).scope("user", |request: HttpRequest| {
+            let line = request.headers().get("authorization")?;
+            line.to_str().ok().map(str::to_owned)
+        });
+        (builder, place)
+    }
+
+    /// Serves an application.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub fn serve<T, B>(place: Fresh, app: impl Fn() -> App<T> + Send + Clone + 'static) -> InProcess
+    where
+        T: ServiceFactory<
+                ServiceRequest,
+                Config = (),
+                Response = ServiceResponse<B>,
+                Error = Error,
+                InitError = (),
+            > + 'static,
+        B: MessageBody + 'static,
+    {
+        let server = HttpServer::new(app)
+            .workers(2)
+            .disable_signals()
+            .bind("127.0.0.1:0")
+            .expect("a free port");
+        let address = *server.addrs().first().expect("an address");
+        let server = server.run();
+        let handle = server.handle();
+        tokio::spawn(server);
+        InProcess {
+            address,
+            server: handle,
+            _place: place,
+        }
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // Sent when called; waiting for the end is what the future is for.
+        drop(self.server.stop(false));
+    }
+}

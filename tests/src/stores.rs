@@ -1,0 +1,108 @@
+//! Opening a store by its address: the one place that knows which there are.
+
+use idem_runtime::{
+    store::{MemoryStore, SqliteStore, Store, StoreError},
+    testing::{Fault, FaultStore, Method, Occasion},
+};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Which store to open, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `memory:`, `sqlite:PATH`, `postgres://…`, `mysql://…`, `redis://…`, `redis-cluster://…`.
+    pub url: String,
+    /// Connections to a store that has any.
+    pub connections: usize,
+    /// Capacity of a memory store.
+    pub memory_records: usize,
+    /// Pause before every completion; zero: none.
+    pub slow_complete: Duration,
+}
+
+impl Request {
+    /// The store of this address with everything else as the lab has it by default.
+    pub fn of(url: impl Into<String>) -> Request {
+        Request {
+            url: url.into(),
+            connections: 10,
+            memory_records: MemoryStore::DEFAULT_RECORDS,
+            slow_complete: Duration::ZERO,
+        }
+    }
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// How many records it holds, where it can tell without being asked over a connection.
+    pub entries: Entries,
+}
+
+/// Counts the records of a store that lives in this process.
+pub struct Entries(Option<Box<dyn Fn() -> usize + Send + Sync>>);
+
+impl Entries {
+    /// The number of records, expired ones that still take up room included.
+    #[must_use]
+    pub fn count(&self) -> Option<usize> {
+        self.0.as_ref().map(|count| count())
+    }
+}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entries").field(&self.count()).finish()
+    }
+}
+
+/// Opens a store, and prepares its schema where it has one.
+///
+/// # Errors
+///
+/// A sentence, if the scheme is unknown or the store cannot be reached.
+pub async fn open(request: &Request) -> Result<Opened, String> {
+    let (scheme, _) = request
+        .url
+        .split_once(':')
+        .ok_or_else(|| unknown(&request.url))?;
+    let (store, entries): (Arc<dyn Store>, Entries) = match scheme {
+        "memory" => {
+            let memory =
+                MemoryStore::with_capacity(request.memory_records, MemoryStore::DEFAULT_BYTES);
+            let counted = memory.clone();
+            let entries = Entries(Some(Box::new(move || counted.len())));
+            (Arc::new(memory), entries)
+        }
+        "sqlite" => {
+            let opened = SqliteStore::connect(&request.url).await;
+            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+        }
+        _ => return Err(unknown(scheme)),
+    };
+    let store = if request.slow_complete.is_zero() {
+        store
+    } else {
+        let slow = FaultStore::over(store);
+        let late = Fault::DelayBefore(request.slow_complete);
+        slow.script(Method::Complete, Occasion::Always, late);
+        Arc::new(slow)
+    };
+    Ok(Opened { store, entries })
+}
+
+fn unknown(scheme: &str) -> String {
+    format!("there is no store for {scheme:?}: this release of the lab has memory: and sqlite:PATH")
+}
+
+fn unreachable(error: StoreError) -> String {
+    let mut sentence = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        sentence.push_str(": ");
+        sentence.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    sentence
+}
