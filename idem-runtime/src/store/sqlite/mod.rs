@@ -64,6 +64,9 @@ struct Lanes {
 }
 
 impl SqliteStore {
+    /// The schema, with comments, for an application's own migrations.
+    pub const SCHEMA: &str = include_str!("schema.sql");
+
     /// Opens a file, creates it if there is none, and applies the schema.
     ///
     /// It takes a URL, `sqlite:orders.db` or `sqlite:///var/lib/shop/orders.db`, or a plain path.
@@ -82,7 +85,7 @@ impl SqliteStore {
 
     /// Uses the file of a pool of the application's, over connections of the store's own that are
     /// opened with the pool's options. The schema is not applied: either the application's
-    /// migrations contain it (`schema.sql`), or call [`SqliteStore::migrate`].
+    /// migrations contain it ([`SqliteStore::SCHEMA`]), or call [`SqliteStore::migrate`].
     ///
     /// The file is put into WAL mode if it is not. A pool whose options name another journal mode
     /// would try to undo that with every connection it opens, and fail: leave it unset, or name WAL.
