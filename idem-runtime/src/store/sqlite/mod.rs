@@ -310,3 +310,44 @@ impl Store for SqliteStore {
         "sqlite"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{job::Trouble, *};
+    use sqlx::SqliteConnection;
+
+    /// Finds its connection broken, having done something to it first.
+    struct Break(&'static str);
+
+    #[async_trait]
+    impl Operation for Break {
+        type Output = ();
+        const CONTEXT: &'static str = "breaking the connection";
+
+        async fn carry_out(&self, connection: &mut SqliteConnection) -> Result<(), Trouble> {
+            sqlx::raw_sql(self.0).execute(connection).await?;
+            Err(Trouble::Connection(sqlx::Error::WorkerCrashed))
+        }
+    }
+
+    #[tokio::test]
+    async fn both_connections_recover() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("test.db");
+        let store = SqliteStore::connect(path.to_str().unwrap()).await.unwrap();
+        let id = RecordId::new("alice", "k", "POST /orders");
+        // Inside its transaction, and with the transaction gone.
+        for damage in ["SELECT 1", "COMMIT", "ROLLBACK"] {
+            for broken in [
+                store.write(Break(damage)).await,
+                store.read(Break("SELECT 1")).await,
+            ] {
+                let error = broken.unwrap_err().to_string();
+                assert!(error.contains(Break::CONTEXT), "{error}");
+            }
+            assert!(!store.forget(&id).await.unwrap());
+            assert!(store.get(&id).await.unwrap().is_none());
+        }
+    }
+}
