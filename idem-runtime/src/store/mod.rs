@@ -3,6 +3,14 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql;
+
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
+
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
 use bytes::Bytes;
