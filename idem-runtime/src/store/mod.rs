@@ -136,7 +136,7 @@ pub trait Store: Any + Send + Sync {
     /// [`StoreError::Unavailable`].
     async fn forget(&self, id: &RecordId) -> Result<bool, StoreError>;
 
-    //     /// Short name of the kind of store, such as `sqlite`, for logs and metrics.
+    /// Short name of the kind of store, such as `sqlite`, for logs and metrics.
     fn name(&self) -> &'static str;
 
     /// Whether expired records take up room until [`Store::purge_expired`] is called. False for a
