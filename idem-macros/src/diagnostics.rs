@@ -66,10 +66,7 @@ impl ToTokens for Errors {
 }
 
 /// The known word that `word` was probably meant to be.
-pub(crate) fn nearest<'k>(
-    word: &str,
-    known: impl IntoIterator<Item = &'k str>,
-) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word = word.to_lowercase();
     known
         .into_iter()

@@ -49,7 +49,12 @@ impl Parse for Handler {
         }
         let body = match input.parse()? {
             TokenTree::Group(body) => body,
-            other => return Err(syn::Error::new_spanned(other, "expected the function's body")),
+            other => {
+                return Err(syn::Error::new_spanned(
+                    other,
+                    "expected the function's body",
+                ));
+            }
         };
         Ok(Self {
             attrs,

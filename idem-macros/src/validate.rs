@@ -4,7 +4,11 @@
 use proc_macro2::TokenStream;
 use syn::{Ident, TypePath};
 
-use crate::{args::{Args, Opt}, diagnostics::Errors, handler::Handler};
+use crate::{
+    args::{Args, Opt},
+    diagnostics::Errors,
+    handler::Handler,
+};
 
 mod options;
 mod signature;
@@ -107,7 +111,10 @@ pub(crate) fn route<'h>(
     let policy = policy(args, errors);
     let transaction = match args.get(Opt::Transaction) {
         None => Transaction::Absent,
-        Some(_) => match policy.as_ref().and_then(|policy| policy.transaction.as_ref()) {
+        Some(_) => match policy
+            .as_ref()
+            .and_then(|policy| policy.transaction.as_ref())
+        {
             Some(name) => Transaction::Named(name),
             None => Transaction::Unknown,
         },

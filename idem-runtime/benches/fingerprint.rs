@@ -16,7 +16,11 @@ use sha2::{Digest, Sha256};
 const SIZES: [usize; 2] = [1024, 64 * 1024];
 
 /// Canonical within 5 times, raw within 1.2 times SHA-256 alone.
-const LIMITS: [(&str, f64); 3] = [("raw", 1.2), ("canonical", 5.0), ("canonical, indented", 5.0)];
+const LIMITS: [(&str, f64); 3] = [
+    ("raw", 1.2),
+    ("canonical", 5.0),
+    ("canonical, indented", 5.0),
+];
 
 fn main() {
     for size in SIZES {
@@ -56,7 +60,11 @@ fn print_ratios(size: usize) {
     );
     for ((name, limit), time) in LIMITS.into_iter().zip(rest) {
         // The indented document is longer: compare with what SHA-256 takes for its length.
-        let length = if name.ends_with("indented") { indented.len() } else { body.len() };
+        let length = if name.ends_with("indented") {
+            indented.len()
+        } else {
+            body.len()
+        };
         let ratio = time / (sha * length as f64 / body.len() as f64);
         let verdict = if ratio <= limit { "ok" } else { "TOO SLOW" };
         write!(line, "; {name} {ratio:.2}× (limit {limit}, {verdict})").unwrap();

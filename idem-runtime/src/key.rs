@@ -88,9 +88,7 @@ impl IdempotencyKey {
     ///
     /// A [`KeyError`] if there is more than one line or if the line is not one key. The request
     /// must then be refused, also where a key is optional.
-    pub fn parse<'a>(
-        lines: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<Option<Self>, KeyError> {
+    pub fn parse<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Self>, KeyError> {
         let mut lines = lines.into_iter();
         let Some(line) = lines.next() else {
             return Ok(None);

@@ -204,7 +204,11 @@ fn transaction_contradicts(args: &Args, on_store_error: Option<Variant>, errors:
 fn missing(opt: Opt, why: &str, errors: &mut Errors) {
     errors.at_span(
         Span::call_site(),
-        format_args!("`{}` is missing: {why}; write `{}`", opt.name(), opt.example()),
+        format_args!(
+            "`{}` is missing: {why}; write `{}`",
+            opt.name(),
+            opt.example()
+        ),
     );
 }
 
@@ -221,7 +225,11 @@ fn scope(args: &Args, errors: &mut Errors) -> Option<Scope> {
         Value::Str(literal) => scope_names(literal, errors),
         Value::Path(path) => match lone_name(path) {
             // A type has a capital in Rust; what has none was meant to be a name.
-            Some(name) if name.to_string().starts_with(|c: char| c.is_ascii_lowercase()) => {
+            Some(name)
+                if name
+                    .to_string()
+                    .starts_with(|c: char| c.is_ascii_lowercase()) =>
+            {
                 errors.at(
                     path,
                     format_args!(
@@ -260,7 +268,9 @@ fn scope_names(literal: &LitStr, errors: &mut Errors) -> Option<Scope> {
             .chars()
             .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')))
         {
-            format!("has the character {odd:?} in it: a name is made of letters, digits, `_`, `-` and `.`")
+            format!(
+                "has the character {odd:?} in it: a name is made of letters, digits, `_`, `-` and `.`"
+            )
         } else if name == "global" {
             "cannot combine `global` with a name: the name alone already sets its owners apart"
                 .to_owned()
@@ -387,7 +397,10 @@ fn release_on(args: &Args, errors: &mut Errors) -> Option<Vec<u16>> {
     let mut statuses: Vec<u16> = Vec::new();
     for element in elements {
         let status = match element {
-            Value::Int(literal) => literal.base10_parse().ok().filter(|s| (100..=599).contains(s)),
+            Value::Int(literal) => literal
+                .base10_parse()
+                .ok()
+                .filter(|s| (100..=599).contains(s)),
             _ => None,
         };
         match status {
@@ -412,7 +425,12 @@ fn fingerprint(args: &Args, errors: &mut Errors) -> Option<Fingerprint> {
         Value::Path(path) => {
             let bare = lone_name(path).map(ToString::to_string);
             if bare.is_some_and(|word| FINGERPRINT.find(&word).is_some()) {
-                forgotten_quotes(Opt::Fingerprint, &FINGERPRINT, &Value::Path(path.clone()), errors);
+                forgotten_quotes(
+                    Opt::Fingerprint,
+                    &FINGERPRINT,
+                    &Value::Path(path.clone()),
+                    errors,
+                );
                 return None;
             }
             Some(Fingerprint::Custom(path.clone()))
@@ -439,11 +457,7 @@ fn strings<'a>(args: &'a Args, opt: Opt, errors: &mut Errors) -> Option<Vec<&'a 
             Value::Str(literal) => literals.push(literal),
             other => errors.at(
                 other,
-                format_args!(
-                    "`{}` lists strings: write `{}`",
-                    opt.name(),
-                    opt.example()
-                ),
+                format_args!("`{}` lists strings: write `{}`", opt.name(), opt.example()),
             ),
         }
     }
@@ -484,9 +498,8 @@ fn pointer_complaint(pointer: &str) -> Option<String> {
         .split('~')
         .skip(1)
         .any(|rest| !rest.starts_with(['0', '1']));
-    bad_escape.then(|| {
-        "in a JSON pointer `~` is written `~0` and a `/` within a name `~1`".to_owned()
-    })
+    bad_escape
+        .then(|| "in a JSON pointer `~` is written `~0` and a `/` within a name `~1`".to_owned())
 }
 
 fn headers(args: &Args, key_header: &str, errors: &mut Errors) -> Option<Vec<String>> {
@@ -672,4 +685,3 @@ fn lone_name(path: &TypePath) -> Option<&Ident> {
         Some(_) => None,
     }
 }
-

@@ -2,9 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{
-    FnArg, Pat, PatType, ReturnType, Safety, Type, TypeReference, ext::IdentExt,
-};
+use syn::{FnArg, Pat, PatType, ReturnType, Safety, Type, TypeReference, ext::IdentExt};
 
 use super::{Arg, Signature, Transaction};
 use crate::{
@@ -44,7 +42,10 @@ pub(crate) fn is_plain(handler: &Handler) -> bool {
 fn attributes(handler: &Handler, errors: &mut Errors) {
     for attr in &handler.attrs {
         if attributes::is_idempotent(attr.path()) {
-            errors.at(attr, "`#[idempotent]` stands on this handler twice: keep one");
+            errors.at(
+                attr,
+                "`#[idempotent]` stands on this handler twice: keep one",
+            );
         }
     }
     for attr in attributes::all_safe(&handler.attrs) {
@@ -248,7 +249,10 @@ fn no_connection(handler: &Handler, name: &Ident, errors: &mut Errors) {
     };
     errors.at(
         name,
-        format_args!("`{}` has no argument named `{name}`: {hint}", handler.name()),
+        format_args!(
+            "`{}` has no argument named `{name}`: {hint}",
+            handler.name()
+        ),
     );
 }
 
@@ -297,4 +301,3 @@ fn find_word(tokens: TokenStream, word: &str) -> Option<TokenTree> {
         _ => None,
     })
 }
-

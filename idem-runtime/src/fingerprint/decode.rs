@@ -38,7 +38,10 @@ pub(super) fn decode<'a>(
     limit: usize,
 ) -> Result<Decoded<'a>, FingerprintError> {
     let mut codings = Vec::new();
-    for name in lines.iter().flat_map(|line| line.split(|&byte| byte == b',')) {
+    for name in lines
+        .iter()
+        .flat_map(|line| line.split(|&byte| byte == b','))
+    {
         let name = name.trim_ascii();
         if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
             continue;
@@ -95,7 +98,9 @@ impl Coding {
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(body)
                     .map_err(|_| Failure::Malformed)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(|_| Failure::Malformed)?;
+                decoder
+                    .window_log_max(ZSTD_WINDOW_LOG)
+                    .map_err(|_| Failure::Malformed)?;
                 read_bounded(&mut decoder, limit)
             }
         }
@@ -106,7 +111,10 @@ fn read_bounded(decoder: &mut impl Read, limit: usize) -> Result<Vec<u8>, Failur
     let mut bytes = Vec::new();
     // One byte more than allowed tells "full" from "too much".
     let cap = (limit as u64).saturating_add(1);
-    decoder.take(cap).read_to_end(&mut bytes).map_err(|_| Failure::Malformed)?;
+    decoder
+        .take(cap)
+        .read_to_end(&mut bytes)
+        .map_err(|_| Failure::Malformed)?;
     if bytes.len() > limit {
         return Err(Failure::TooLarge);
     }

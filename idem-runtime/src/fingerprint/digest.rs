@@ -52,7 +52,11 @@ impl Fingerprint {
 
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Self) -> bool {
-        let difference = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
+        let difference = self
+            .0
+            .iter()
+            .zip(&other.0)
+            .fold(0, |all, (a, b)| all | (a ^ b));
         // Keeps the compiler from leaving the loop at the first difference.
         std::hint::black_box(difference) == 0
     }

@@ -28,12 +28,19 @@ pub(super) fn pairs(body: &[u8], out: &mut Vec<u8>) -> Result<(), NotForm> {
 fn component(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), NotForm> {
     let escapes = memchr::memchr_iter(b'%', encoded);
     for at in escapes {
-        if !encoded.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+        if !encoded
+            .get(at + 1..at + 3)
+            .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+        {
             return Err(NotForm);
         }
     }
     let spaced: Cow<'_, [u8]> = if encoded.contains(&b'+') {
-        encoded.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect::<Vec<_>>().into()
+        encoded
+            .iter()
+            .map(|&byte| if byte == b'+' { b' ' } else { byte })
+            .collect::<Vec<_>>()
+            .into()
     } else {
         encoded.into()
     };

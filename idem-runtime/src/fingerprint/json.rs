@@ -159,7 +159,11 @@ impl Writer<'_> {
         loop {
             self.skip_space();
             let Some(frame) = self.frames.last_mut() else {
-                return if self.at == self.text.len() { Ok(false) } else { Err(NotCanonical) };
+                return if self.at == self.text.len() {
+                    Ok(false)
+                } else {
+                    Err(NotCanonical)
+                };
             };
             self.out.push(b',');
             if frame.array {
@@ -221,7 +225,10 @@ impl Writer<'_> {
         }
         self.at += 1;
         self.out.push(if array { b'[' } else { b'{' });
-        let live = (self.frames.last().map_or(0, |parent| parent.live.1), self.live.len());
+        let live = (
+            self.frames.last().map_or(0, |parent| parent.live.1),
+            self.live.len(),
+        );
         self.frames.push(Frame {
             array,
             content: self.out.len(),
@@ -247,7 +254,9 @@ impl Writer<'_> {
     /// Starts an element of the innermost array.
     fn element(&mut self) {
         let depth = self.frames.len() - 1;
-        let Some(frame) = self.frames.last_mut() else { return };
+        let Some(frame) = self.frames.last_mut() else {
+            return;
+        };
         let index = frame.elements;
         frame.elements += 1;
         if frame.live.0 != frame.live.1 {
@@ -276,9 +285,16 @@ impl Writer<'_> {
 
         let name = &self.out[start..];
         let value = self.out.len();
-        let mut member = Member { prefix: prefix(name), start, value, end: usize::MAX };
+        let mut member = Member {
+            prefix: prefix(name),
+            start,
+            value,
+            end: usize::MAX,
+        };
         let depth = self.frames.len() - 1;
-        let Some(frame) = self.frames.last_mut() else { return Err(NotCanonical) };
+        let Some(frame) = self.frames.last_mut() else {
+            return Err(NotCanonical);
+        };
         if frame.live.0 != frame.live.1 {
             let quoted = &name[..name.len() - 1];
             if select(&mut self.live, frame.live, self.ignore, depth, |token| {
@@ -313,14 +329,19 @@ impl Writer<'_> {
 
     /// Puts the members of the innermost object in order, without those that are left out.
     fn order_members(&mut self) -> Outcome<()> {
-        let Some(frame) = self.frames.last() else { return Ok(()) };
+        let Some(frame) = self.frames.last() else {
+            return Ok(());
+        };
         if frame.in_order {
             return Ok(());
         }
         let out = &mut *self.out;
         let members = &mut self.members[frame.first_member..];
         members.sort_unstable_by(|a, b| a.compare(b, out));
-        if members.windows(2).any(|pair| pair[0].compare(&pair[1], out) == Ordering::Equal) {
+        if members
+            .windows(2)
+            .any(|pair| pair[0].compare(&pair[1], out) == Ordering::Equal)
+        {
             return Err(NotCanonical);
         }
         let sorted = out.len();
@@ -426,8 +447,11 @@ fn prefix(name: &[u8]) -> u64 {
     let name = &name[1..];
     match name.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
-        None => name.iter().fold(0, |prefix, &byte| prefix << 8 | u64::from(byte))
-            << (8 * (8 - name.len())),
+        None => {
+            name.iter()
+                .fold(0, |prefix, &byte| prefix << 8 | u64::from(byte))
+                << (8 * (8 - name.len()))
+        }
     }
 }
 
@@ -449,7 +473,10 @@ fn plain_end(text: &[u8], mut at: usize) -> usize {
         }
         at += 8;
     }
-    while text.get(at).is_some_and(|&byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+    while text
+        .get(at)
+        .is_some_and(|&byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+    {
         at += 1;
     }
     at

@@ -122,7 +122,10 @@ fn parse(value: &str) -> Option<Known<'_>> {
     } else {
         Cow::Borrowed(essence)
     };
-    Some(Known { essence: lower, parameters })
+    Some(Known {
+        essence: lower,
+        parameters,
+    })
 }
 
 fn split_at_semicolon(value: &str) -> (&str, &str) {

@@ -372,7 +372,8 @@ impl Fields {
 
     fn add(&mut self, tag: Tag, value: &[u8]) {
         self.0.push(tag as u8);
-        self.0.extend_from_slice(&(value.len() as u64).to_be_bytes());
+        self.0
+            .extend_from_slice(&(value.len() as u64).to_be_bytes());
         self.0.extend_from_slice(value);
     }
 

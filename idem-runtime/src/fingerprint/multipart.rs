@@ -44,7 +44,11 @@ pub(super) fn split<'a>(body: &'a [u8], boundary: &str) -> Option<Multipart<'a>>
     let mut parts = Vec::new();
     loop {
         if let Some(epilogue) = rest.strip_prefix(b"--") {
-            return Some(Multipart { preamble, parts, epilogue });
+            return Some(Multipart {
+                preamble,
+                parts,
+                epilogue,
+            });
         }
         rest = rest.strip_prefix(b"\r\n")?;
         let end = finder.find(rest)?;
@@ -73,8 +77,10 @@ fn part(bytes: &[u8]) -> Option<Part<'_>> {
     if length != head.len() {
         return None;
     }
-    let mut headers: Vec<_> =
-        parsed.iter().map(|header| (header.name.to_ascii_lowercase(), header.value)).collect();
+    let mut headers: Vec<_> = parsed
+        .iter()
+        .map(|header| (header.name.to_ascii_lowercase(), header.value))
+        .collect();
     headers.sort_by(|a, b| a.0.cmp(&b.0));
     Some(Part { headers, content })
 }

@@ -42,7 +42,10 @@ pub(super) fn canonicalize(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         if end == digits {
             return None;
         }
-        exponent = Exponent { negative: sign == Some(&b'-'), digits: &text[digits..end] };
+        exponent = Exponent {
+            negative: sign == Some(&b'-'),
+            digits: &text[digits..end],
+        };
     }
     write(negative, int, fraction, exponent, out);
     Some(end)
@@ -73,7 +76,11 @@ fn write(negative: bool, int: &[u8], fraction: &[u8], exponent: Exponent<'_>, ou
         (kept, fraction_kept, Shift::Up(int.len() - kept.len()))
     } else {
         let shift = Shift::Down(fraction_kept.len());
-        let kept = if int.is_empty() { without_leading_zeros(fraction_kept) } else { fraction_kept };
+        let kept = if int.is_empty() {
+            without_leading_zeros(fraction_kept)
+        } else {
+            fraction_kept
+        };
         (int, kept, shift)
     };
     if int_kept.is_empty() && fraction_kept.is_empty() {
@@ -99,8 +106,14 @@ fn write_exponent(exponent: Exponent<'_>, shift: Shift, out: &mut Vec<u8>) {
     let digits = without_leading_zeros(exponent.digits);
     // 18 digits and a shift by the length of a text in memory fit an i128 with ease.
     if digits.len() <= 18 {
-        let magnitude = digits.iter().fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
-        let written = if exponent.negative { -magnitude } else { magnitude };
+        let magnitude = digits
+            .iter()
+            .fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+        let written = if exponent.negative {
+            -magnitude
+        } else {
+            magnitude
+        };
         let total = written
             + match shift {
                 Shift::Up(places) => places as i128,
@@ -182,6 +195,10 @@ fn without_leading_zeros(digits: &[u8]) -> &[u8] {
 }
 
 fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
-    let zeros = digits.iter().rev().take_while(|&&digit| digit == b'0').count();
+    let zeros = digits
+        .iter()
+        .rev()
+        .take_while(|&&digit| digit == b'0')
+        .count();
     &digits[..digits.len() - zeros]
 }

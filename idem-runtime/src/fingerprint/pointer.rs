@@ -58,7 +58,12 @@ pub(super) struct IgnoreSet(Vec<Vec<Token>>);
 
 impl IgnoreSet {
     pub(super) fn new(pointers: &[&str]) -> Self {
-        Self(pointers.iter().filter_map(|pointer| parse(pointer).ok()).collect())
+        Self(
+            pointers
+                .iter()
+                .filter_map(|pointer| parse(pointer).ok())
+                .collect(),
+        )
     }
 
     pub(super) fn len(&self) -> usize {
@@ -102,5 +107,8 @@ fn token(text: &str) -> Result<Token, PointerError> {
     };
     let mut quoted = Vec::with_capacity(name.len() + 2);
     push_string(&name, &mut quoted);
-    Ok(Token { name: quoted, element })
+    Ok(Token {
+        name: quoted,
+        element,
+    })
 }

@@ -3,11 +3,15 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlStore, MySqlStoreBuilder};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 

@@ -97,7 +97,8 @@ impl PostgresStoreBuilder {
             .pool_options
             .clone()
             .unwrap_or_else(|| PgPoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT));
-        self.open(pool_options.connect_lazy_with(options), &found).await
+        self.open(pool_options.connect_lazy_with(options), &found)
+            .await
     }
 
     /// Uses the application's pool.

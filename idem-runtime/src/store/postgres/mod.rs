@@ -357,10 +357,12 @@ impl Store for PostgresStore {
             held.iter().map(|r| (&r.id, r.owner)).collect();
         Ok(renewals
             .iter()
-            .map(|renewal| match is_held.contains(&(&renewal.id, renewal.owner)) {
-                true => Renewed::Held,
-                false => Renewed::Lost,
-            })
+            .map(
+                |renewal| match is_held.contains(&(&renewal.id, renewal.owner)) {
+                    true => Renewed::Held,
+                    false => Renewed::Lost,
+                },
+            )
             .collect())
     }
 
@@ -439,7 +441,9 @@ impl Store for PostgresStore {
     async fn purge_expired(&self, limit: u32) -> Result<u64, StoreError> {
         let values = [Value::Int(limit.into())];
         let rows = self.run(&self.statements.purge, &values).await?.rows;
-        let gone = rows.first().and_then(|row| row.try_get::<i64, _>("gone").ok());
+        let gone = rows
+            .first()
+            .and_then(|row| row.try_get::<i64, _>("gone").ok());
         Ok(gone.and_then(|gone| u64::try_from(gone).ok()).unwrap_or(0))
     }
 
@@ -488,8 +492,9 @@ fn won(attempt: u32, steps: Option<Bytes>) -> Claimed {
 }
 
 fn taken_over(id: &RecordId, row: &PgRow) -> Result<Claimed, StoreError> {
-    let (attempt, steps) = read_progress(row)
-        .map_err(|error| StoreError::Unreadable(sql::unreadable(id.digest(), &error.to_string())))?;
+    let (attempt, steps) = read_progress(row).map_err(|error| {
+        StoreError::Unreadable(sql::unreadable(id.digest(), &error.to_string()))
+    })?;
     Ok(won(attempt, steps))
 }
 

@@ -137,7 +137,8 @@ impl Value<'_> {
 }
 
 fn write_text(sql: &mut String, text: &str) {
-    let plain = |byte: u8| (byte.is_ascii_graphic() || byte == b' ') && !matches!(byte, b'\'' | b'\\');
+    let plain =
+        |byte: u8| (byte.is_ascii_graphic() || byte == b' ') && !matches!(byte, b'\'' | b'\\');
     if text.bytes().all(plain) {
         sql.push('\'');
         sql.push_str(text);
