@@ -9,6 +9,8 @@ WHERE a.status = 'PROCESSING'
   AND a.expires_at > UTC_TIMESTAMP(6)
   AND a.format = ?
   AND a.attempt > 0
+  AND a.owner IS NOT NULL
+  AND a.created_at IS NOT NULL
   AND a.request_hash REGEXP '^[0-9a-fA-F]{64}$'
   AND SUBSTRING_INDEX(a.route, ' ', -1) IN ({handlers})
 ORDER BY a.locked_until

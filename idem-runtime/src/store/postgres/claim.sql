@@ -22,9 +22,9 @@ WITH won AS (
     ON CONFLICT (scope, idempotency_key, request_path) DO NOTHING
     RETURNING r.*
 )
-SELECT true AS won, {record}
+SELECT true AS won, {gap}, {record}
 FROM won AS r
 UNION ALL
-SELECT false AS won, {record}
+SELECT false AS won, {gap}, {record}
 FROM "idempotency_records" AS r
 WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3

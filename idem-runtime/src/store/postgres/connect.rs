@@ -149,11 +149,9 @@ impl Server {
             Self::ask(&mut connection, &token).await
         })
         .await;
-        let direct = matches!(looked, Ok(Ok(Some(_))));
-        let finds_open_transactions = match looked {
-            Ok(Ok(Some(finds))) => finds,
-            // The simple protocol begins transaction and statement with the same message.
-            _ => prepared != Some(true),
+        let (direct, finds_open_transactions) = match looked {
+            Ok(Ok(found)) => found,
+            _ => (false, true),
         };
         if !direct && prepared.is_none() {
             tracing::info!(
@@ -167,23 +165,17 @@ impl Server {
         }
     }
 
-    /// Whether the session has the setting; and if so whether it tells a transaction of one
-    /// statement from a longer one, as PostgreSQL does.
-    async fn ask(connection: &mut PgConnection, token: &str) -> Result<Option<bool>, sqlx::Error> {
-        let row = sqlx::raw_sql("SELECT current_setting('idem.probe', true) AS token")
-            .fetch_one(&mut *connection)
-            .await?;
-        if row.try_get::<Option<String>, _>("token")?.as_deref() != Some(token) {
-            return Ok(None);
-        }
-        let mut alone = true;
-        // The first run is parsed, the second executes what is prepared already.
-        for _ in 0..2 {
-            alone &= sqlx::query_scalar::<_, bool>("SELECT now() = statement_timestamp()")
-                .fetch_one(&mut *connection)
-                .await?;
-        }
-        Ok(Some(alone))
+    /// Whether the session has the setting; and whether the server dates a statement that is sent
+    /// whole and its transaction the same, as PostgreSQL does.
+    async fn ask(connection: &mut PgConnection, token: &str) -> Result<(bool, bool), sqlx::Error> {
+        let row = sqlx::raw_sql(
+            "SELECT current_setting('idem.probe', true) AS token, \
+             now() = statement_timestamp() AS alone",
+        )
+        .fetch_one(connection)
+        .await?;
+        let found: Option<String> = row.try_get("token")?;
+        Ok((found.as_deref() == Some(token), row.try_get("alone")?))
     }
 }
 

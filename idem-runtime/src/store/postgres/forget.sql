@@ -7,4 +7,4 @@ WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
       coalesce(r.expires_at > statement_timestamp(), true)
       OR coalesce(r.status = 'PROCESSING' AND r.locked_until > statement_timestamp(), false)
   )
-RETURNING now() = statement_timestamp() AS alone
+RETURNING {gap}

@@ -12,10 +12,14 @@ use super::{
 use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{PgPool, Row as _, postgres::PgRow};
+use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 use statement::{Sending, Statement, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
+
+/// Less than a round trip between a client and a server takes, the two at least of which a transaction
+/// that was left open is older than the next statement on its connection. In microseconds.
+const ROUND_TRIP_MICROS: i64 = 25;
 
 /// A store in a PostgreSQL database (12 and later).
 ///
@@ -198,10 +202,9 @@ impl PostgresStore {
             pause(attempt).await;
             let mut checkout = Checkout::from(&self.pool).await.map_err(failed)?;
             let connection = checkout.connection().map_err(failed)?;
-            let error = match statement.run(connection, self.sending(), values).await {
-                Ok(rows) if self.is_inside_a_transaction(&rows) => {
-                    // A transaction that somebody left open on this connection (a `begin()` whose
-                    // future was dropped does that): nothing written here would be committed.
+            let sending = self.sending();
+            let error = match statement.run(connection, sending, values).await {
+                Ok(rows) if self.is_uncommitted(connection, sending, &rows).await? => {
                     // Closing the connection rolls it all back.
                     tracing::warn!(
                         store = "postgres",
@@ -247,11 +250,41 @@ impl PostgresStore {
         })
     }
 
-    fn is_inside_a_transaction(&self, rows: &[PgRow]) -> bool {
-        self.finds_open_transactions
-            && rows
-                .first()
-                .is_some_and(|row| matches!(row.try_get::<bool, _>("alone"), Ok(false)))
+    /// Whether what a statement has written is not committed, because somebody has left a transaction
+    /// open on this connection. (A `begin()` whose future is dropped does that: the driver does not
+    /// know that its BEGIN was carried out, and the connection goes back to the pool.)
+    ///
+    /// A statement sent whole begins with its own transaction in the same instant. A prepared one is
+    /// bound and then executed, which the server dates apart, by some microseconds unless it was
+    /// busy: a gap too short for an earlier transaction's round trip settles the matter, and after
+    /// a longer one the server is asked.
+    async fn is_uncommitted(
+        &self,
+        connection: &mut PgConnection,
+        sending: Sending,
+        rows: &[PgRow],
+    ) -> Result<bool, StoreError> {
+        let gap = rows.iter().find_map(|row| match row.try_get("won") {
+            // Read, not written.
+            Ok(false) => None,
+            _ => row.try_get::<i64, _>("gap").ok(),
+        });
+        let limit = match sending {
+            Sending::Prepared => ROUND_TRIP_MICROS,
+            Sending::Inline => 1,
+        };
+        if !self.finds_open_transactions || gap.is_none_or(|gap| gap < limit) {
+            return Ok(false);
+        }
+        if sending == Sending::Inline {
+            return Ok(true);
+        }
+        let failed = |error| StoreError::unavailable("looking for an open transaction", error);
+        let row = sqlx::raw_sql("SELECT now() = statement_timestamp() AS alone")
+            .fetch_one(connection)
+            .await
+            .map_err(failed)?;
+        Ok(!row.try_get::<bool, _>("alone").map_err(failed)?)
     }
 
     /// Runs a write that is conditional on the owner, and says whether the condition held.

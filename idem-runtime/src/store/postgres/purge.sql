@@ -18,5 +18,5 @@ WITH expired AS (
       AND r.request_path = e.request_path
     RETURNING 1
 )
-SELECT count(*) AS gone, now() = statement_timestamp() AS alone
+SELECT count(*) AS gone, {gap}
 FROM gone

@@ -17,5 +17,4 @@
     floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now,
     coalesce(r.expires_at > statement_timestamp(), true)
         OR coalesce(r.status = 'PROCESSING' AND r.locked_until > statement_timestamp(), false) AS live,
-    coalesce(r.locked_until <= statement_timestamp(), false) AS lapsed,
-    now() = statement_timestamp() AS alone
+    coalesce(r.locked_until <= statement_timestamp(), false) AS lapsed

@@ -5,4 +5,4 @@ DELETE FROM "idempotency_records" AS r
 WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
   AND r.owner = $4::uuid
   AND r.status = 'PROCESSING'
-RETURNING now() = statement_timestamp() AS alone
+RETURNING {gap}

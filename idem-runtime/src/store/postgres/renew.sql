@@ -10,4 +10,4 @@ WHERE r.scope = w.scope
   AND r.request_path = w.request_path
   AND r.owner = w.owner::uuid
   AND r.status = 'PROCESSING'
-RETURNING w.n, now() = statement_timestamp() AS alone
+RETURNING w.n, {gap}

@@ -6,4 +6,4 @@ SET steps = $5
 WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
   AND r.owner = $4::uuid
   AND r.status = 'PROCESSING'
-RETURNING now() = statement_timestamp() AS alone
+RETURNING {gap}

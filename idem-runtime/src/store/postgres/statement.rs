@@ -40,8 +40,11 @@ pub(super) enum Value<'a> {
 
 impl Statement {
     pub(super) fn new(doing: &'static str, sql: &str, table: &TableName) -> Self {
-        let record = TableName::default().compose(include_str!("record.sql"), '"');
-        let text = table.compose(sql, '"').replace("{record}", &record);
+        let part = |sql| TableName::default().compose(sql, '"');
+        let text = table
+            .compose(sql, '"')
+            .replace("{record}", &part(include_str!("record.sql")))
+            .replace("{gap}", &part(include_str!("gap.sql")));
         let (parts, tail) = cut(&text);
         Self {
             doing,

@@ -2,5 +2,4 @@
 --
 -- $1 its name, quoted as in a statement
 SELECT to_regclass($1) IS NOT NULL AS present,
-    obj_description(to_regclass($1), 'pg_class') AS marker,
-    now() = statement_timestamp() AS alone
+    obj_description(to_regclass($1), 'pg_class') AS marker

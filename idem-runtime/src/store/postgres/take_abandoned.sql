@@ -11,6 +11,7 @@ WITH abandoned AS (
       AND a.expires_at > statement_timestamp()
       AND a.format = $5
       AND a.attempt > 0
+      AND a.owner IS NOT NULL
       AND a.request_hash ~ '^[0-9a-fA-F]{64}$'
       AND isfinite(a.created_at) AND isfinite(a.expires_at) AND isfinite(a.locked_until)
       AND substring(a.route FROM '[^ ]*$') = ANY ($1)
@@ -28,6 +29,6 @@ WITH abandoned AS (
     RETURNING r.*, a.locked_until AS abandoned_at
 )
 SELECT r.scope::text AS scope, r.idempotency_key::text AS idempotency_key,
-    r.request_path::text AS request_path, {record}
+    r.request_path::text AS request_path, {gap}, {record}
 FROM taken AS r
 ORDER BY r.abandoned_at

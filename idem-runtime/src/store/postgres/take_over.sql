@@ -13,4 +13,4 @@ WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
   AND r.expires_at > statement_timestamp()
   AND r.format = $8
   AND r.request_hash::text IN ($4, $5)
-RETURNING r.attempt, r.steps, now() = statement_timestamp() AS alone
+RETURNING r.attempt, r.steps, {gap}
