@@ -74,6 +74,7 @@ impl TableName {
         self.schema.as_deref()
     }
 
+    #[cfg(feature = "mysql")]
     pub(super) fn table(&self) -> &str {
         &self.table
     }
