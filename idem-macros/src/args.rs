@@ -174,7 +174,7 @@ pub(crate) const OPTIONS: [Spec; 20] = [
 
 /// Options that are parsed, checked and expanded, but refused because the runtime cannot honour
 /// them yet. To turn one on, remove it here.
-pub(crate) const NOT_YET: &[Opt] = &[Opt::Wait, Opt::Transaction, Opt::Reconcile];
+pub(crate) const NOT_YET: &[Opt] = &[Opt::Transaction];
 
 impl Opt {
     fn spec(self) -> &'static Spec {

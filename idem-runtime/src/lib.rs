@@ -1,8 +1,41 @@
 //! The `Idempotency-Key` contract for actix-web handlers.
 
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+mod actix;
+mod context;
+mod drain;
+mod engine;
 pub mod fingerprint;
 pub mod key;
+mod lease;
+pub mod outcome;
+mod path;
+pub mod policy;
+mod problem;
+mod reconcile;
 pub mod record;
+mod registry;
+mod repair;
+mod scope;
+mod steps;
 pub mod store;
+mod sweeper;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transaction;
+mod waiters;
+
+pub use actix::config::{
+    BuildError, DEFAULT_MARKER, DEFAULT_RECONCILE_PERIOD, DEFAULT_STORE_TIMEOUT,
+    DEFAULT_SWEEP_PERIOD, Idempotency, IdempotencyBuilder, RoutePolicy,
+};
+pub use actix::serve::DEFAULT_DRAIN_LIMIT;
+pub use context::Context;
+#[doc = include_str!("idempotent.md")]
+pub use idem_macros::idempotent;
+pub use problem::{Problem, ProblemKind};
+pub use reconcile::{Abandoned, Resolution};
+pub use scope::{Principal, ScopeValue};
+pub use steps::StepError;

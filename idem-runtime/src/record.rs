@@ -212,6 +212,42 @@ pub struct StoredResponse {
     pub body: Option<Bytes>,
 }
 
+impl StoredResponse {
+    /// A response of this HTTP status, without headers and body.
+    pub fn new(code: u16) -> StoredResponse {
+        StoredResponse {
+            code,
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// Adds a header field.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> StoredResponse {
+        self.headers
+            .push((name.into().to_ascii_lowercase(), value.into()));
+        self
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> StoredResponse {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// Sets a JSON body and its `Content-Type`.
+    ///
+    /// # Errors
+    ///
+    /// If `value` cannot be written as JSON.
+    pub fn json(self, value: &impl serde::Serialize) -> Result<StoredResponse, serde_json::Error> {
+        let body = serde_json::to_vec(value)?;
+        Ok(self.header("content-type", "application/json").body(body))
+    }
+}
+
 /// A record as its columns stand in a store, before anything is believed of them.
 #[derive(Debug, Clone)]
 pub struct Row {

@@ -1,6 +1,6 @@
 //! MySQL and MariaDB.
 
-use crate::support::*;
+use crate::servers::*;
 use idem_runtime::{
     store::{Claimed, MySqlStore, MySqlStoreBuilder, Store, StoreError},
     testing::conformance::Factory,

@@ -1,6 +1,6 @@
 //! PostgreSQL.
 
-use crate::support::*;
+use crate::servers::*;
 use idem_runtime::{
     store::{Claimed, PostgresStore, PostgresStoreBuilder, Store, StoreError},
     testing::conformance::Factory,

@@ -114,6 +114,6 @@ end_apt_policy() {
 # require_version SERVICE FOUND LEAST
 require_version() {
   if [[ $(printf '%s\n' "$2" "$3" | sort -V | head -n 1) != "$3" ]]; then
-    fail "$(product "$1") is needed, $2 is installed; or set $(variable "$1") to a server of your own"
+    fail "$(product "$1") is needed, ${2:-one that does not run} is installed; or set $(variable "$1") to a server of your own"
   fi
 }

@@ -14,7 +14,9 @@ pgbouncer_up() {
   pgbouncer_target="host=${BASH_REMATCH[4]} port=${BASH_REMATCH[6]:-5432}"
   pgbouncer_database=${BASH_REMATCH[7]}
   make_server_dir pgbouncer
-  printf '"%s" "%s"\n' "$pgbouncer_user" "$pgbouncer_password" >"$home/users.txt"
+  # The second one exists nowhere else: whoever lets it in is this PgBouncer.
+  pgbouncer_witness=witness_${services_dir##*.}
+  printf '"%s" "%s"\n' "$pgbouncer_user" "$pgbouncer_password" "$pgbouncer_witness" "" >"$home/users.txt"
   chmod 600 "$home/users.txt"
   if ((EUID == 0)); then chown "$service_user" "$home/users.txt"; fi
   try_ports pgbouncer pgbouncer_start
@@ -25,24 +27,26 @@ pgbouncer_start() {
   port=$(free_port)
   # Fewer server connections than the tests have clients, so that consecutive transactions of one
   # client really meet different sessions. Clients are trusted: it listens on loopback only, and
-  # knows the password for the server behind.
+  # knows the password for the server behind. No Unix socket, since with one it would go on without
+  # the port if somebody else has that.
   cat >"$home/pgbouncer.ini" <<INI
 [databases]
 * = $pgbouncer_target
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = $port
-unix_socket_dir = $home
+unix_socket_dir =
 auth_type = trust
 auth_file = $home/users.txt
 admin_users = $pgbouncer_user
+stats_users = $pgbouncer_witness
 pool_mode = transaction
 default_pool_size = 5
 max_client_conn = 1000
 ignore_startup_parameters = extra_float_digits
 INI
   write_run pgbouncer "$port" pgbouncer "$home/pgbouncer.ini"
-  start_server pgbouncer psql --no-psqlrc -h "$home" -p "$port" -U "$pgbouncer_user" \
+  start_server pgbouncer psql --no-psqlrc -h 127.0.0.1 -p "$port" -U "$pgbouncer_witness" \
     -d pgbouncer -c "SHOW VERSION" || return 1
   publish pgbouncer IDEM_TEST_PGBOUNCER_URL \
     "postgres://$pgbouncer_user:$pgbouncer_password@127.0.0.1:$port/$pgbouncer_database"

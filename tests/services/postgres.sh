@@ -2,6 +2,8 @@
 # A throwaway PostgreSQL. Sourced by `up`.
 
 postgres_up() {
+  # All programs of one version; and not those on Debian's PATH, which look for its own clusters.
+  PATH=$(dirname "$(readlink -f "$(command -v initdb)")"):$PATH
   make_server_dir postgres
   echo idem >"$services_dir/postgres/password"
   # A superuser with a password, so that the tests log in as in production, yet may end the

@@ -87,7 +87,8 @@ start_server() {
   {
     echo '#!/usr/bin/env bash'
     printf 'PATH=%q\n' "$PATH"
-    printf 'exec'
+    # A stranger on the port may take the question and never answer.
+    printf 'exec timeout --foreground 3'
     printf ' %q' "$@"
     printf ' </dev/null >/dev/null 2>&1\n'
   } >"$home/ready"
@@ -147,7 +148,9 @@ remove_services() {
   if pid=$(head -n 1 "$services_dir/postgres/data/postmaster.pid" 2>/dev/null); then
     kill -QUIT "$pid" 2>/dev/null || true
     kill -CONT "$pid" 2>/dev/null || true
-    while kill -0 "$pid" 2>/dev/null && ((SECONDS < deadline)); do sleep 0.02; done
+    while [[ $'\n'$(server_processes)$'\n' == *$'\n'"$pid"$'\n'* ]] && ((SECONDS < deadline)); do
+      sleep 0.02
+    done
   fi
   deadline=$((SECONDS + 10))
   while pids=$(server_processes) && [[ -n $pids ]] && ((SECONDS < deadline)); do

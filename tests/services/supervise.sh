@@ -20,6 +20,21 @@ supervise() {
   return "$status"
 }
 
+# group_lives GROUP: is a process of the group still running? One that has ended, but that nobody has
+# taken note of yet, is not: in a container without an init that may be for ever.
+group_lives() {
+  local file line fields
+  kill -0 -- "-$1" 2>/dev/null || return 1
+  if [[ ! -e /proc/self/stat ]]; then return 0; fi
+  for file in /proc/[0-9]*/stat; do
+    { read -r line <"$file"; } 2>/dev/null || continue
+    # After the name in parentheses: state, parent, group.
+    read -ra fields <<<"${line##*) }"
+    if [[ ${fields[2]} == "$1" && ${fields[0]} != Z ]]; then return 0; fi
+  done
+  return 1
+}
+
 # end_jobs SECONDS: ends the process groups of all background jobs; SIGKILL after SECONDS.
 end_jobs() {
   local deadline=$((SECONDS + $1)) group groups
@@ -28,7 +43,7 @@ end_jobs() {
     kill -TERM -- "-$group" 2>/dev/null || true
   done
   for group in $groups; do
-    while kill -0 -- "-$group" 2>/dev/null; do
+    while group_lives "$group"; do
       if ((SECONDS >= deadline)); then
         kill -KILL -- "-$group" 2>/dev/null || true
         break

@@ -3,17 +3,25 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod transaction;
 
+pub use memory::MemoryStore;
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlStore, MySqlStoreBuilder};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
+pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
 
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
@@ -140,6 +148,13 @@ pub trait Store: Any + Send + Sync {
     /// [`StoreError::Unavailable`].
     async fn forget(&self, id: &RecordId) -> Result<bool, StoreError>;
 
+    /// Resolves when the record may have been finished or freed, by this process or another: a hint
+    /// that lets a waiting duplicate look at once. It may come too often, late, or never; whoever
+    /// waits also polls. A store without notifications keeps the default, which never resolves.
+    async fn changed(&self, _id: &RecordId) {
+        std::future::pending().await
+    }
+
     /// Short name of the kind of store, such as `sqlite`, for logs and metrics.
     fn name(&self) -> &'static str;
 
@@ -261,6 +276,16 @@ pub enum StoreError {
     /// resolved it, or it is gone. Nothing was written.
     #[error("the lease is lost: the record has another owner or is gone")]
     LeaseLost,
+    /// The database refused a transaction in favour of another one (serialization failure,
+    /// deadlock). It was rolled back; the same request can succeed when it is repeated.
+    #[error("the transaction was refused in favour of another one: {context}")]
+    Conflict {
+        /// What was being done.
+        context: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
     /// The record cannot be understood.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),

@@ -1,0 +1,505 @@
+//! The whole flow of one request.
+
+use crate::{
+    actix::{
+        body::{BodyError, KeptBody},
+        config::{Idempotency, Shared},
+        render::not_configured,
+        response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
+    },
+    context::{ClaimContext, Context},
+    engine::{Decision, LiveClaim, Request, Settled},
+    fingerprint::{self, FingerprintError, RequestParts},
+    key::IdempotencyKey,
+    outcome::{Verdict, verdict},
+    path::request_path,
+    policy::{EffectivePolicy, KeyFormat},
+    problem::{Problem, ProblemKind},
+    record::{Answer, MAX_ROUTE, RecordId},
+    registry::Route,
+    scope::bounded,
+};
+use actix_web::{
+    Error, FromRequest, HttpRequest, HttpResponse, Responder,
+    body::{BodySize, BoxBody, MessageBody},
+    http::{ConnectionType, Method},
+    rt,
+    web::{self, Bytes},
+};
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use tokio::sync::oneshot;
+
+/// Runs an annotated handler: what generated code calls.
+///
+/// This is the only part that is generic over the handler, and therefore small.
+#[doc(hidden)]
+pub async fn run<Args, Handler, Running>(
+    route: &'static Route,
+    request: HttpRequest,
+    payload: web::Payload,
+    handler: Handler,
+) -> Result<HttpResponse, Error>
+where
+    Args: FromRequest + 'static,
+    Handler: FnOnce(Args) -> Running + 'static,
+    Running: Future + 'static,
+    Running::Output: Responder,
+{
+    let admitted = match admit(route, &request) {
+        Admission::Unprotected => {
+            let mut payload = payload.into_inner();
+            let args = Args::from_request(&request, &mut payload)
+                .await
+                .map_err(Into::into)?;
+            let response = handler(args).await.respond_to(&request);
+            return Ok(response.map_into_boxed_body());
+        }
+        Admission::Refused(response) => return Ok(response),
+        Admission::Protected(admitted) => admitted,
+    };
+    let body = KeptBody::new(&request, payload, admitted.policy.max_body);
+    let args = match Args::from_request(&request, &mut body.payload()).await {
+        Ok(args) => args,
+        Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
+        Err(error) => return Err(error.into()),
+    };
+    let running = async move {
+        handler(args)
+            .await
+            .respond_to(&request)
+            .map_into_boxed_body()
+    };
+    let running = Box::pin(running);
+    let section: Section = Box::new(move |admitted, request, send| {
+        Box::pin(section(admitted, request, running, send))
+    });
+    admitted.protect(body, section).await
+}
+
+/// Takes the answer to the client, if it is still there.
+pub(crate) type Reply = Box<dyn FnOnce(HttpResponse)>;
+
+/// From the claim to the saved result.
+pub(crate) type Section =
+    Box<dyn FnOnce(Box<Admitted>, Request, Reply) -> LocalBoxFuture<'static, ()>>;
+
+/// Whether and how a request is protected, known before its body is touched.
+pub(crate) enum Admission {
+    /// No key, or a safe method: as if the attribute were not there.
+    Unprotected,
+    Refused(HttpResponse),
+    Protected(Box<Admitted>),
+}
+
+/// A request with a valid key.
+pub(crate) struct Admitted {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) policy: EffectivePolicy,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) context: Context,
+    route: &'static Route,
+    request: HttpRequest,
+}
+
+pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
+    if is_safe(request.method()) {
+        return Admission::Unprotected;
+    }
+    let Some(shared) = Idempotency::of(request) else {
+        return Admission::Refused(not_configured(request, route.name));
+    };
+    let policy = shared.effective(route);
+    let refuse = |problem: Problem| {
+        shared.count(outcome_label(problem.kind));
+        Admission::Refused(shared.problem(&problem, request))
+    };
+    let lines = request
+        .headers()
+        .get_all(policy.header)
+        .map(|value| value.as_bytes());
+    let key = match IdempotencyKey::parse(lines) {
+        Ok(Some(key)) => key,
+        Ok(None) if policy.required => return refuse(Problem::new(ProblemKind::KeyMissing)),
+        Ok(None) => return Admission::Unprotected,
+        Err(error) => {
+            return refuse(Problem::new(ProblemKind::KeyInvalid).with_detail(error.to_string()));
+        }
+    };
+    if policy.key_format == KeyFormat::Uuid && !key.is_uuid() {
+        let detail =
+            "This resource takes a UUID as the key, such as 9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d.";
+        return refuse(Problem::new(ProblemKind::KeyInvalid).with_detail(detail));
+    }
+    Admission::Protected(Box::new(Admitted {
+        policy,
+        route,
+        request: request.clone(),
+        key,
+        context: Context::install(request),
+        shared,
+    }))
+}
+
+/// RFC 9110, section 9.2.1.
+fn is_safe(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE
+    )
+}
+
+impl Admitted {
+    pub(crate) fn refuse(&self, kind: ProblemKind) -> HttpResponse {
+        self.answer(Problem::new(kind))
+    }
+
+    pub(crate) fn answer(&self, problem: Problem) -> HttpResponse {
+        self.shared.count(outcome_label(problem.kind));
+        self.shared.problem(&problem, &self.request)
+    }
+
+    /// Everything from the scope to the answer, for a handler whose extractors have succeeded.
+    pub(crate) async fn protect(
+        self: Box<Self>,
+        body: KeptBody,
+        section: Section,
+    ) -> Result<HttpResponse, Error> {
+        let Some(scope) = self
+            .shared
+            .resolve_scope(self.policy.scope, &self.request)
+            .await?
+        else {
+            return Ok(self.refuse(ProblemKind::ScopeUnresolved));
+        };
+        match body.finish().await {
+            Ok(()) => {}
+            Err(BodyError::TooLarge) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
+            Err(BodyError::Broken(error)) => return Err(error.into()),
+        }
+        let request = match self.claim_request(scope, &body.bytes()) {
+            Ok(request) => request,
+            // A compressed body that unfolds beyond the limit.
+            Err(_) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
+        };
+        let Some(ticket) = self.shared.in_flight.enter() else {
+            return Ok(self.refuse(ProblemKind::ShuttingDown));
+        };
+        let (answer, answered) = oneshot::channel();
+        let (shared, http_request) = (Arc::clone(&self.shared), self.request.clone());
+        let send = Box::new({
+            let shared = Arc::clone(&shared);
+            move |mut response: HttpResponse| {
+                if shared.in_flight.is_draining() {
+                    response
+                        .head_mut()
+                        .set_connection_type(ConnectionType::Close);
+                }
+                // Nobody may be there any more to receive it; the record has it.
+                let _ = answer.send(response);
+            }
+        });
+        let section = section(self, request, send);
+        // From the claim to the saved result the client's presence means nothing: a task of its own.
+        rt::spawn(async move {
+            section.await;
+            drop(ticket);
+        });
+        Ok(answered.await.unwrap_or_else(|_| {
+            tracing::error!("the section of a request ended without an answer");
+            shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
+        }))
+    }
+
+    fn claim_request(&self, scope: String, body: &[u8]) -> Result<Request, FingerprintError> {
+        let head = &self.request;
+        let path = request_path(head.method().as_str(), head.path());
+        let lines = |name: &str| {
+            head.headers()
+                .get_all(name)
+                .map(|value| value.as_bytes())
+                .collect::<Vec<_>>()
+        };
+        let mut parts = RequestParts::new(head.method().as_str(), head.path(), body)
+            .query(head.query_string())
+            .content_type(lines("content-type").first().copied())
+            .content_encoding(lines("content-encoding"));
+        for name in self.policy.headers {
+            parts = parts.header(name, lines(name));
+        }
+        let options = fingerprint::Options::default()
+            .mode(self.policy.fingerprint)
+            .ignore(self.policy.ignore)
+            .hmac_key(self.shared.hmac_key.as_ref())
+            .max_decoded(self.policy.max_body);
+        let also_accepted = match &self.shared.previous_hmac_key {
+            Some(key) => {
+                Some(fingerprint::fingerprint(&parts, &options.hmac_key(Some(key)))?.to_hex())
+            }
+            None => None,
+        };
+        Ok(Request {
+            fingerprint: fingerprint::fingerprint(&parts, &options)?.to_hex(),
+            also_accepted,
+            id: RecordId::new(scope, self.key.as_str(), path),
+            route: self.route_column(),
+        })
+    }
+
+    /// Pattern and handler: `POST /orders/{id} shop::orders::create`.
+    fn route_column(&self) -> String {
+        let handler = self.route.name;
+        let pattern = route_pattern(&self.request);
+        let room = MAX_ROUTE.saturating_sub(handler.len() + 1);
+        format!("{} {handler}", bounded(pattern, room))
+    }
+
+    /// The answer to a request whose handler does not run.
+    pub(crate) fn without_running(&self, decision: Decision) -> HttpResponse {
+        match decision {
+            Decision::Replay(stored) => match self.shared.replay.replay(stored) {
+                Some(mut response) => {
+                    self.shared.touch_up(&mut response, &self.request);
+                    self.shared.count("replayed");
+                    response
+                }
+                None => {
+                    tracing::error!(
+                        handler = self.route.name,
+                        "a kept response cannot be replayed"
+                    );
+                    self.refuse(ProblemKind::RecordUnreadable)
+                }
+            },
+            Decision::Refuse(problem) => self.answer(problem),
+            Decision::Run(_) | Decision::RunUnprotected => {
+                self.refuse(ProblemKind::StoreUnavailable)
+            }
+        }
+    }
+
+    /// What the handler gives, or `None` and a log line if it panics.
+    pub(crate) async fn caught<T>(&self, running: impl Future<Output = T>) -> Option<T> {
+        match AssertUnwindSafe(running).catch_unwind().await {
+            Ok(given) => Some(given),
+            Err(panic) => {
+                tracing::error!(
+                    handler = self.route.name,
+                    key = %self.key.digest(),
+                    "the handler panicked: {}",
+                    panic_message(&*panic)
+                );
+                None
+            }
+        }
+    }
+
+    /// The handler's response; a panic becomes one.
+    async fn response(&self, handler: LocalBoxFuture<'static, HttpResponse>) -> HttpResponse {
+        self.caught(handler).await.unwrap_or_else(|| {
+            self.shared
+                .problem(&Problem::new(ProblemKind::HandlerPanicked), &self.request)
+        })
+    }
+
+    /// Keeps or releases, and only then answers.
+    async fn settle(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+        let released = match verdict(&response) {
+            Some(Verdict::Release) => true,
+            Some(Verdict::Keep) => false,
+            None => self.policy.releases(response.status().as_u16()),
+        };
+        if released {
+            let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+            let settled = claim.release().await;
+            return send(self.unless_fenced(settled, &id, &engine, response).await);
+        }
+        let code = response.status().as_u16();
+        match Retention::of(&response, self.policy.max_response) {
+            Retention::Whole => self.settle_whole(claim, response, send).await,
+            Retention::Never => {
+                let size = response.body().size();
+                let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+                let settled = claim.complete(Answer::Tombstone { code }).await;
+                let response = self.unless_fenced(settled, &id, &engine, response).await;
+                if settled == Settled::Fenced {
+                    return send(response);
+                }
+                let (client, live) = LiveBody::new(size);
+                let (head, body) = response.into_parts();
+                send(head.set_body(BoxBody::new(live)));
+                pass(body, client).await;
+            }
+            Retention::WhilePassing => self.settle_passing(claim, response, send).await,
+        }
+    }
+
+    async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+        let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+        let (head, body) = response.into_parts();
+        let code = head.status().as_u16();
+        match collect(body, self.policy.max_response).await {
+            Collected::Whole(bytes) => {
+                let answer = Answer::Kept(self.shared.replay.stored(&head, bytes.clone()));
+                let settled = claim.complete(answer).await;
+                let response = head.set_body(match bytes {
+                    Some(bytes) => BoxBody::new(bytes),
+                    None => BoxBody::new(actix_web::body::None::new()),
+                });
+                send(self.unless_fenced(settled, &id, &engine, response).await);
+            }
+            // It broke off, or held more than it had announced.
+            partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
+                tracing::error!(
+                    handler = self.route.name,
+                    "a response's body could not be retained"
+                );
+                claim.complete(Answer::Tombstone { code }).await;
+                respond(head, partial, send).await;
+            }
+        }
+    }
+
+    /// A streamed body passes live while a copy is kept. Its end is sent after the record is saved,
+    /// so that whoever has seen the whole answer can rely on a replay.
+    async fn settle_passing(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+        let (head, mut body) = response.into_parts();
+        let mut stored = self.shared.replay.stored(&head, None);
+        let tombstone = Answer::Tombstone { code: stored.code };
+        let (client, live) = LiveBody::new(BodySize::Stream);
+        send(head.set_body(BoxBody::new(live)));
+        let mut copy: Vec<u8> = Vec::new();
+        while let Some(chunk) = next_chunk(&mut body).await {
+            match chunk {
+                Ok(chunk) if copy.len() + chunk.len() > self.policy.max_response => {
+                    claim.complete(tombstone).await;
+                    let _ = client.send(Ok(chunk)).await;
+                    return pass(body, client).await;
+                }
+                Ok(chunk) => {
+                    copy.extend_from_slice(&chunk);
+                    let _ = client.send(Ok(chunk)).await;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        handler = self.route.name,
+                        "the response's stream broke off and cannot be retained: {error}"
+                    );
+                    claim.complete(tombstone).await;
+                    let _ = client.send(Err(error)).await;
+                    return;
+                }
+            }
+        }
+        stored.body = Some(Bytes::from(copy));
+        claim.complete(Answer::Kept(stored)).await;
+    }
+
+    /// The attempt's own response, unless another attempt owns the key: then that one's answer is
+    /// the answer.
+    async fn unless_fenced(
+        &self,
+        settled: Settled,
+        id: &RecordId,
+        engine: &Arc<crate::engine::Engine>,
+        response: HttpResponse,
+    ) -> HttpResponse {
+        if settled != Settled::Fenced {
+            return response;
+        }
+        self.shared.count("fenced");
+        match engine.answer_of_the_winner(id).await {
+            Some(decision) => self.without_running(decision),
+            None => response,
+        }
+    }
+}
+
+/// From the claim to the saved result, on a route whose claim is a lease.
+async fn section(
+    admitted: Box<Admitted>,
+    request: Request,
+    handler: LocalBoxFuture<'static, HttpResponse>,
+    send: Reply,
+) {
+    let shared = &admitted.shared;
+    match shared.engine.begin(&admitted.policy, request).await {
+        Decision::Run(claim) => {
+            admitted.context.claimed(ClaimContext {
+                id: claim.id().clone(),
+                key: admitted.key.clone(),
+                attempt: claim.attempt(),
+                lost: Some(claim.lost()),
+                steps: Some(claim.steps(admitted.policy.lease)),
+            });
+            shared.count(if claim.attempt() == 1 {
+                "executed"
+            } else {
+                "executed_again"
+            });
+            let response = admitted.response(handler).await;
+            admitted.settle(claim, response, send).await;
+        }
+        Decision::RunUnprotected => {
+            shared.count("degraded");
+            send(admitted.response(handler).await);
+        }
+        decision => send(admitted.without_running(decision)),
+    }
+}
+
+/// Sends a response whose body has been collected as far as it may be kept.
+pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: Reply) {
+    match collected {
+        Collected::Whole(None) => {
+            send(head.set_body(BoxBody::new(actix_web::body::None::new())));
+        }
+        Collected::Whole(Some(bytes)) => send(head.set_body(BoxBody::new(bytes))),
+        Collected::Broken(error) => send(head.set_body(LiveBody::broken(error))),
+        Collected::TooLarge { size, read, rest } => {
+            let (client, live) = LiveBody::new(size);
+            send(head.set_body(BoxBody::new(live)));
+            if !read.is_empty() && client.send(Ok(read)).await.is_err() {
+                return;
+            }
+            pass(rest, client).await;
+        }
+    }
+}
+
+/// Method and route pattern, such as `POST /orders/{id}`.
+pub(crate) fn route_pattern(request: &HttpRequest) -> String {
+    let pattern = request.match_pattern();
+    format!(
+        "{} {}",
+        request.method(),
+        pattern.as_deref().unwrap_or("(no pattern)")
+    )
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}
+
+/// The outcome under which a problem is counted.
+fn outcome_label(kind: ProblemKind) -> &'static str {
+    match kind {
+        ProblemKind::KeyMissing => "key_missing",
+        ProblemKind::KeyInvalid => "key_invalid",
+        ProblemKind::ScopeUnresolved => "scope_unresolved",
+        ProblemKind::BodyTooLarge => "body_too_large",
+        ProblemKind::NotConfigured => "not_configured",
+        ProblemKind::InProgress => "in_progress",
+        ProblemKind::KeyReused => "key_reused",
+        ProblemKind::ResponseNotRetained => "response_not_retained",
+        ProblemKind::OutcomeUnknown => "outcome_unknown",
+        ProblemKind::StoreUnavailable => "store_unavailable",
+        ProblemKind::RecordUnreadable => "record_unreadable",
+        ProblemKind::HandlerPanicked => "handler_panicked",
+        ProblemKind::ShuttingDown => "shutting_down",
+    }
+}

@@ -1,0 +1,476 @@
+//! The contract: what a request with a key meets, and how its outcome is kept.
+//!
+//! The engine knows no HTTP framework and no SQL. The store reports facts, decisions are made here.
+
+use crate::{
+    drain::InFlight,
+    lease::{HeldLease, LeaseKeeper},
+    policy::{Abandonment, EffectivePolicy, OnStoreError},
+    problem::{Problem, ProblemKind},
+    record::{Answer, Record, RecordId, State, StoredResponse},
+    repair::{Repair, Repairs, within},
+    steps::Steps,
+    store::{Claim, Claimed, Store, StoreError, Takeover},
+    transaction::RunningTransactions,
+    waiters::Waiters,
+};
+use bytes::Bytes;
+use std::{error::Error, sync::Arc, time::Duration};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    time::Instant,
+};
+use uuid::Uuid;
+
+/// Pause before a claim is repeated whose answer got lost.
+const CLAIM_RETRY_PAUSE: Duration = Duration::from_millis(25);
+
+/// Store calls that one waiting duplicate may make, its first claim included.
+const WAITER_CALLS: u32 = 10;
+/// Bounds of the pause between two of them, which doubles: what makes a lost notification harmless.
+const WAITER_PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(1);
+
+/// A request that asks for its key.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: RecordId,
+    pub(crate) fingerprint: String,
+    pub(crate) also_accepted: Option<String>,
+    pub(crate) route: String,
+}
+
+impl Request {
+    pub(crate) fn into_claim(self, policy: &EffectivePolicy, takeover: Takeover) -> Claim {
+        Claim {
+            id: self.id,
+            fingerprint: self.fingerprint,
+            also_accepted: self.also_accepted,
+            route: self.route,
+            owner: Uuid::new_v4(),
+            ttl: policy.ttl,
+            lease: policy.lease,
+            takeover,
+        }
+    }
+}
+
+/// What is to be done with it.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// It owns the key: run the handler.
+    Run(LiveClaim),
+    /// The same request was answered before.
+    Replay(StoredResponse),
+    /// The toolkit answers.
+    Refuse(Problem),
+    /// The store is unreachable and the route says to run without protection.
+    RunUnprotected,
+}
+
+/// The decisions and the machinery that keeps claims alive.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    store: Arc<dyn Store>,
+    leases: Arc<LeaseKeeper>,
+    repairs: Repairs,
+    waiters: Arc<Waiters>,
+    abandoned_met: Arc<Notify>,
+    running: Arc<RunningTransactions>,
+    call_budget: Duration,
+}
+
+impl Engine {
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        call_budget: Duration,
+        renew_leases: bool,
+        in_flight: &Arc<InFlight>,
+        runtime: &Handle,
+    ) -> Engine {
+        let leases = LeaseKeeper::start(&store, call_budget, renew_leases.then_some(runtime));
+        let repairs = Repairs::new(
+            Arc::clone(&store),
+            runtime.clone(),
+            Arc::clone(in_flight),
+            call_budget,
+        );
+        Engine {
+            store,
+            leases,
+            repairs,
+            waiters: Arc::default(),
+            abandoned_met: Arc::default(),
+            running: Arc::default(),
+            call_budget,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Notified when a request meets an abandoned record that is to be reconciled.
+    pub(crate) fn abandoned_met(&self) -> Arc<Notify> {
+        Arc::clone(&self.abandoned_met)
+    }
+
+    /// Transactional requests that run in this process.
+    pub(crate) fn running(&self) -> &Arc<RunningTransactions> {
+        &self.running
+    }
+
+    /// Tells those who wait in this process that a record was finished or freed.
+    pub(crate) fn settled(&self, id: &RecordId) {
+        self.waiters.settled(id);
+    }
+
+    /// Budget of one store call.
+    pub(crate) fn call_budget(&self) -> Duration {
+        self.call_budget
+    }
+
+    /// Claims the key of `request`, or decides how it is answered without running.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        policy: &EffectivePolicy,
+        request: Request,
+    ) -> Decision {
+        let rerun = policy.abandoned == Abandonment::Rerun && !policy.reconciled;
+        let takeover = if rerun {
+            Takeover::Abandoned
+        } else {
+            Takeover::Never
+        };
+        let claim = request.into_claim(policy, takeover);
+        let claimed = self
+            .ask_or_wait(
+                policy.wait,
+                &claim.id,
+                async || self.claim(&claim).await,
+                |claimed| matches!(claimed, Claimed::Standing(record) if may_wait(&claim, record)),
+            )
+            .await;
+        match claimed {
+            Ok((Claimed::Won { attempt, steps }, sent)) => {
+                let lease = self
+                    .leases
+                    .hold(claim.id.clone(), claim.owner, claim.lease, sent);
+                Decision::Run(LiveClaim {
+                    engine: Arc::clone(self),
+                    attempt,
+                    steps,
+                    ttl: claim.ttl,
+                    id: claim.id,
+                    owner: claim.owner,
+                    lease,
+                })
+            }
+            Ok((Claimed::Standing(record), _)) => {
+                if policy.reconciled && is_abandoned(&record) {
+                    self.abandoned_met.notify_one();
+                }
+                judge(policy, &claim, *record)
+            }
+            Err(StoreError::Unreadable(error)) => {
+                tracing::error!(route = claim.route, "{error}; its handler is not run");
+                Decision::Refuse(Problem::new(ProblemKind::RecordUnreadable))
+            }
+            Err(error) => {
+                tracing::warn!(
+                    route = claim.route,
+                    record = %claim.id.digest(),
+                    error = error_chain(&error),
+                    "the key could not be claimed"
+                );
+                if !matches!(error, StoreError::Full) {
+                    self.repairs.start(
+                        claim.id,
+                        claim.owner,
+                        Repair::ReleaseUncertain,
+                        claim.ttl,
+                        (),
+                    );
+                }
+                match policy.on_store_error {
+                    OnStoreError::Refuse => {
+                        Decision::Refuse(Problem::new(ProblemKind::StoreUnavailable))
+                    }
+                    OnStoreError::Run => {
+                        tracing::warn!(
+                            route = claim.route,
+                            "the handler runs without protection: the route accepts it while the store is unavailable"
+                        );
+                        Decision::RunUnprotected
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the store for the key; where the route says so, a duplicate of a running request first
+    /// waits for it. Tells also when the call was sent that decided.
+    ///
+    /// A waiter holds nothing of the store's between its calls. It is woken when the request is
+    /// settled in this process, or looks again after a pause; it claims each time, so that it runs
+    /// itself if the key was freed.
+    pub(crate) async fn ask_or_wait<T>(
+        &self,
+        wait: Option<Duration>,
+        id: &RecordId,
+        ask: impl AsyncFn() -> Result<T, StoreError>,
+        may_wait: impl Fn(&T) -> bool,
+    ) -> Result<(T, Instant), StoreError> {
+        let begun = Instant::now();
+        let asked = ask().await?;
+        let Some(wait) = wait.filter(|_| may_wait(&asked)) else {
+            return Ok((asked, begun));
+        };
+        let deadline = begun + wait;
+        let mut waiter = self.waiters.wait_for(id);
+        let mut changed = self.store.changed(id);
+        let mut pause = *WAITER_PAUSES.start();
+        let mut calls = 1;
+        loop {
+            calls += 1;
+            let last = calls == WAITER_CALLS;
+            let until = if last {
+                deadline
+            } else {
+                deadline.min(Instant::now() + pause)
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = waiter.settled(), if !last => {}
+                () = &mut changed, if !last => changed = self.store.changed(id),
+            }
+            pause = (pause * 2).min(*WAITER_PAUSES.end());
+            let sent = Instant::now();
+            let over = last || sent >= deadline;
+            match ask().await {
+                Ok(asked) if over || !may_wait(&asked) => return Ok((asked, sent)),
+                Err(error) if over => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Claims within the time budget. A call that failed may have been carried out: it is repeated
+    /// once with the same fencing token, which then finds its own record.
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        within(self.call_budget, async {
+            match self.store.claim(claim).await {
+                Err(StoreError::Unavailable { .. }) => {
+                    tokio::time::sleep(CLAIM_RETRY_PAUSE).await;
+                    self.store.claim(claim).await
+                }
+                other => other,
+            }
+        })
+        .await
+    }
+
+    /// How a duplicate would be answered now, for an attempt that finds itself fenced: its own
+    /// outcome must not become a second answer for the key. `None` if nothing can be said.
+    pub(crate) async fn answer_of_the_winner(&self, id: &RecordId) -> Option<Decision> {
+        let record = within(self.call_budget, self.store.get(id)).await.ok()??;
+        Some(match record.state {
+            State::Finished {
+                answer: Answer::Kept(response),
+                ..
+            } => Decision::Replay(response),
+            State::Finished {
+                answer: Answer::Tombstone { .. },
+                ..
+            } => Decision::Refuse(Problem::new(ProblemKind::ResponseNotRetained)),
+            State::Running { .. } => Decision::Refuse(Problem::new(ProblemKind::InProgress)),
+        })
+    }
+}
+
+/// Whether a claim met its own request still running: no other outcome can change by waiting.
+pub(crate) fn may_wait(claim: &Claim, record: &Record) -> bool {
+    same_request(claim, record)
+        && matches!(record.state, State::Running { .. })
+        && !is_abandoned(record)
+}
+
+fn same_request(claim: &Claim, record: &Record) -> bool {
+    record.fingerprint == claim.fingerprint
+        || claim.also_accepted.as_ref() == Some(&record.fingerprint)
+}
+
+/// Whether the owner of a running record has died, or cannot reach the store.
+fn is_abandoned(record: &Record) -> bool {
+    matches!(record.state, State::Running { locked_until } if locked_until <= record.now)
+}
+
+/// How a duplicate is answered by the record that stands there.
+pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
+    if !same_request(claim, &record) {
+        return Decision::Refuse(Problem::key_reused(policy.mismatch));
+    }
+    match record.state {
+        State::Finished {
+            answer: Answer::Kept(response),
+            ..
+        } => Decision::Replay(response),
+        State::Finished {
+            answer: Answer::Tombstone { .. },
+            ..
+        } => Decision::Refuse(Problem::new(ProblemKind::ResponseNotRetained)),
+        State::Running { locked_until } => {
+            let lease_left = locked_until.since(record.now);
+            let resolves_itself = policy.reconciled || claim.takeover == Takeover::Abandoned;
+            if lease_left.is_zero() && !resolves_itself {
+                return Decision::Refuse(Problem::new(ProblemKind::OutcomeUnknown));
+            }
+            let running_for = record.now.since(record.created_at);
+            Decision::Refuse(
+                Problem::new(ProblemKind::InProgress)
+                    .with_retry_after(retry_after(running_for, policy.lease)),
+            )
+        }
+    }
+}
+
+/// When to ask again for a running request: after as long as it has already run, so that the pauses
+/// double, between one second and the lease.
+fn retry_after(running_for: Duration, lease: Duration) -> Duration {
+    const SECOND: Duration = Duration::from_secs(1);
+    running_for.min(lease).max(SECOND).min(lease.max(SECOND))
+}
+
+/// A claim this process holds, kept alive until it is settled.
+///
+/// Dropped unsettled (the process is ending), it is left to its lease.
+#[derive(Debug)]
+pub(crate) struct LiveClaim {
+    engine: Arc<Engine>,
+    id: RecordId,
+    owner: Uuid,
+    attempt: u32,
+    steps: Option<Bytes>,
+    ttl: Duration,
+    lease: HeldLease,
+}
+
+/// What became of an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// The store has it.
+    Saved,
+    /// The store could not be reached; it is tried again in the background.
+    Pending,
+    /// Another attempt owns the key: this outcome is nobody's answer.
+    Fenced,
+}
+
+impl LiveClaim {
+    pub(crate) fn id(&self) -> &RecordId {
+        &self.id
+    }
+
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The durable steps of this operation, with what earlier attempts kept.
+    pub(crate) fn steps(&self, lease: Duration) -> Steps {
+        let engine = Arc::clone(&self.engine);
+        Steps::new(
+            engine,
+            self.id.clone(),
+            self.owner,
+            lease,
+            self.steps.as_ref(),
+        )
+    }
+
+    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
+        self.lease.lost()
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Saves the answer of the attempt.
+    pub(crate) async fn complete(self, answer: Answer) -> Settled {
+        let call = self.engine.store.complete(&self.id, self.owner, &answer);
+        let saved = within(self.engine.call_budget, call).await;
+        self.settle(saved, Repair::Complete(answer))
+    }
+
+    /// Frees the key: the attempt had no effect.
+    pub(crate) async fn release(self) -> Settled {
+        let call = self.engine.store.release(&self.id, self.owner);
+        let released = within(self.engine.call_budget, call).await;
+        self.settle(released, Repair::Release)
+    }
+
+    fn settle(self, outcome: Result<(), StoreError>, repair: Repair) -> Settled {
+        match outcome {
+            Ok(()) => {
+                self.engine.settled(&self.id);
+                Settled::Saved
+            }
+            Err(StoreError::LeaseLost) => {
+                tracing::error!(
+                    record = %self.id.digest(),
+                    path = self.id.request_path(),
+                    attempt = self.attempt,
+                    "lease lost: the outcome of this attempt is refused, another owns the key"
+                );
+                Settled::Fenced
+            }
+            Err(error) => {
+                tracing::error!(
+                    record = %self.id.digest(),
+                    path = self.id.request_path(),
+                    error = error_chain(&error),
+                    "the outcome could not be saved; it is tried again in the background"
+                );
+                let engine = Arc::clone(&self.engine);
+                engine
+                    .repairs
+                    .start(self.id, self.owner, repair, self.ttl, self.lease);
+                Settled::Pending
+            }
+        }
+    }
+}
+
+/// An error and its sources, in one line.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_grows_with_the_run_and_stays_within_the_lease() {
+        let lease = Duration::from_secs(30);
+        assert_eq!(retry_after(Duration::ZERO, lease), Duration::from_secs(1));
+        assert_eq!(
+            retry_after(Duration::from_secs(7), lease),
+            Duration::from_secs(7)
+        );
+        assert_eq!(retry_after(Duration::from_secs(90), lease), lease);
+        let short = Duration::from_millis(200);
+        assert_eq!(
+            retry_after(Duration::from_secs(5), short),
+            Duration::from_secs(1)
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Keeping claims alive: one task per process renews every live lease with one call.
+//!
+//! A lease is renewed when a third of it has passed. Renewals that are nearly due join the batch,
+//! so that the calls of a busy process fall together instead of multiplying with its claims.
+
+use crate::{
+    record::RecordId,
+    store::{Renewal, Renewed, Store},
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    time::Instant,
+};
+use uuid::Uuid;
+
+/// Every claim this process holds, and the task that renews them.
+#[derive(Debug)]
+pub(crate) struct LeaseKeeper {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    live: HashMap<Uuid, Live>,
+    /// When the task looks next; a claim that is due before has to wake it.
+    next_look: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Live {
+    id: RecordId,
+    lease: Duration,
+    /// Before the call that last renewed it was sent: the store's lease cannot have begun earlier.
+    renewed: Instant,
+    lost: watch::Sender<bool>,
+}
+
+/// A claim that is being kept alive, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldLease {
+    keeper: Arc<LeaseKeeper>,
+    owner: Uuid,
+    lost: watch::Receiver<bool>,
+}
+
+impl HeldLease {
+    /// Turns true when the claim can no longer be kept.
+    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
+        self.lost.clone()
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        self.keeper.state().live.remove(&self.owner);
+    }
+}
+
+impl LeaseKeeper {
+    /// A keeper whose task runs on `runtime`; `None` for a keeper that never renews.
+    pub(crate) fn start(
+        store: &Arc<dyn Store>,
+        call_budget: Duration,
+        runtime: Option<&Handle>,
+    ) -> Arc<LeaseKeeper> {
+        let keeper = Arc::new(LeaseKeeper {
+            state: Mutex::new(State {
+                live: HashMap::new(),
+                next_look: None,
+            }),
+            wake: Notify::new(),
+        });
+        if let Some(runtime) = runtime {
+            runtime.spawn(renew_for_ever(
+                Arc::downgrade(&keeper),
+                Arc::clone(store),
+                call_budget,
+            ));
+        }
+        keeper
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a claim alive that was sent at `claimed`.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        id: RecordId,
+        owner: Uuid,
+        lease: Duration,
+        claimed: Instant,
+    ) -> HeldLease {
+        let (lost, receiver) = watch::channel(false);
+        let due = claimed + lease / 3;
+        let wake = {
+            let mut state = self.state();
+            state.live.insert(
+                owner,
+                Live {
+                    id,
+                    lease,
+                    renewed: claimed,
+                    lost,
+                },
+            );
+            state.next_look.is_none_or(|look| due < look)
+        };
+        if wake {
+            self.wake.notify_one();
+        }
+        HeldLease {
+            keeper: Arc::clone(self),
+            owner,
+            lost: receiver,
+        }
+    }
+
+    /// What is due, or else when something will be.
+    fn due(&self, now: Instant) -> Result<Vec<Renewal>, Option<Instant>> {
+        let mut state = self.state();
+        let next = state
+            .live
+            .values()
+            .map(|live| live.renewed + live.lease / 3)
+            .min();
+        state.next_look = next;
+        if next.is_none_or(|next| next > now) {
+            return Err(next);
+        }
+        Ok(state
+            .live
+            .iter()
+            .filter(|(_, live)| live.renewed + live.lease / 6 <= now)
+            .map(|(owner, live)| Renewal {
+                id: live.id.clone(),
+                owner: *owner,
+                lease: live.lease,
+            })
+            .collect())
+    }
+
+    fn renewed(&self, renewals: &[Renewal], outcomes: &[Renewed], sent: Instant) {
+        let mut state = self.state();
+        for (renewal, outcome) in renewals.iter().zip(outcomes) {
+            match outcome {
+                Renewed::Held => {
+                    if let Some(live) = state.live.get_mut(&renewal.owner) {
+                        live.renewed = sent;
+                    }
+                }
+                Renewed::Lost => {
+                    if let Some(live) = state.live.remove(&renewal.owner) {
+                        tracing::error!(
+                            record = %live.id.digest(),
+                            path = live.id.request_path(),
+                            "lease lost: the claim of a running request was taken over or resolved"
+                        );
+                        live.lost.send_replace(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a failed call: claims that may have been taken over meanwhile are told so.
+    fn not_renewed(&self, now: Instant) {
+        for live in self.state().live.values() {
+            if live.renewed + live.lease <= now && !live.lost.send_replace(true) {
+                tracing::error!(
+                    record = %live.id.digest(),
+                    path = live.id.request_path(),
+                    "lease lost: it could not be renewed in time"
+                );
+            }
+        }
+    }
+}
+
+async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_budget: Duration) {
+    loop {
+        let Some(strong) = keeper.upgrade() else {
+            return;
+        };
+        let batch = match strong.due(Instant::now()) {
+            Ok(batch) => batch,
+            Err(next) => {
+                // Waiting must not keep the keeper alive: look up now and then whether it still is.
+                let idle = Instant::now() + Duration::from_secs(5);
+                let until = next.map_or(idle, |next| next.min(idle));
+                tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = strong.wake.notified() => {}
+                }
+                continue;
+            }
+        };
+        let shortest = batch
+            .iter()
+            .map(|renewal| renewal.lease)
+            .min()
+            .unwrap_or(call_budget);
+        let sent = Instant::now();
+        let call = tokio::time::timeout(call_budget.min(shortest), store.renew(&batch));
+        let failure = match call.await {
+            Ok(Ok(outcomes)) => {
+                strong.renewed(&batch, &outcomes, sent);
+                continue;
+            }
+            Ok(Err(error)) => crate::engine::error_chain(&error),
+            Err(_) => "it took longer than its time budget".to_owned(),
+        };
+        tracing::warn!(
+            claims = batch.len(),
+            error = failure,
+            "leases could not be renewed"
+        );
+        metrics::counter!("idempotency_renewal_failures_total").increment(1);
+        strong.not_renewed(Instant::now());
+        tokio::time::sleep(shortest / 12).await;
+    }
+}

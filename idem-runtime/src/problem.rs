@@ -1,0 +1,190 @@
+//! The toolkit's own answers, told apart from the application's by their `type` (RFC 9457).
+
+use crate::policy::Mismatch;
+use std::time::Duration;
+
+/// What went wrong. Every kind has one `type` and one `title`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// The route requires a key and the request has none.
+    KeyMissing,
+    /// The key is malformed, repeated, too long, or not of the route's format.
+    KeyInvalid,
+    /// Nobody owns the key: the scope resolved to nothing.
+    ScopeUnresolved,
+    /// The body is over the route's limit.
+    BodyTooLarge,
+    /// The application has no `Idempotency` in its data.
+    NotConfigured,
+    /// The first request with this key is still running.
+    InProgress,
+    /// The key was used before for another request.
+    KeyReused,
+    /// The request was carried out; its response was not retained.
+    ResponseNotRetained,
+    /// The request was started and its outcome is not known.
+    OutcomeUnknown,
+    /// The store is unreachable or over its time budget.
+    StoreUnavailable,
+    /// The record for this key cannot be read.
+    RecordUnreadable,
+    /// The handler panicked.
+    HandlerPanicked,
+    /// The server is shutting down and takes no new work.
+    ShuttingDown,
+}
+
+impl ProblemKind {
+    /// The last part of the problem's `type`.
+    pub fn slug(self) -> &'static str {
+        match self {
+            ProblemKind::KeyMissing => "key-missing",
+            ProblemKind::KeyInvalid => "key-invalid",
+            ProblemKind::ScopeUnresolved => "scope-unresolved",
+            ProblemKind::BodyTooLarge => "body-too-large",
+            ProblemKind::NotConfigured => "not-configured",
+            ProblemKind::InProgress => "in-progress",
+            ProblemKind::KeyReused => "key-reused",
+            ProblemKind::ResponseNotRetained => "response-not-retained",
+            ProblemKind::OutcomeUnknown => "outcome-unknown",
+            ProblemKind::StoreUnavailable => "store-unavailable",
+            ProblemKind::RecordUnreadable => "record-unreadable",
+            ProblemKind::HandlerPanicked => "handler-panicked",
+            ProblemKind::ShuttingDown => "shutting-down",
+        }
+    }
+
+    /// The problem's `title`, the same for every occurrence.
+    pub fn title(self) -> &'static str {
+        match self {
+            ProblemKind::KeyMissing => "An idempotency key is required",
+            ProblemKind::KeyInvalid => "The idempotency key is invalid",
+            ProblemKind::ScopeUnresolved => "The owner of the idempotency key is unknown",
+            ProblemKind::BodyTooLarge => "The request body is too large",
+            ProblemKind::NotConfigured => "Idempotency is not configured",
+            ProblemKind::InProgress => "A request with this idempotency key is in progress",
+            ProblemKind::KeyReused => "The idempotency key was used for another request",
+            ProblemKind::ResponseNotRetained => "The response was not retained",
+            ProblemKind::OutcomeUnknown => "The outcome of the request is unknown",
+            ProblemKind::StoreUnavailable => "Idempotency records are unavailable",
+            ProblemKind::RecordUnreadable => "The idempotency record cannot be read",
+            ProblemKind::HandlerPanicked => "The request failed",
+            ProblemKind::ShuttingDown => "The server is shutting down",
+        }
+    }
+
+    fn status(self) -> u16 {
+        match self {
+            ProblemKind::KeyMissing | ProblemKind::KeyInvalid => 400,
+            ProblemKind::ScopeUnresolved => 403,
+            ProblemKind::BodyTooLarge => 413,
+            ProblemKind::KeyReused => 422,
+            ProblemKind::InProgress
+            | ProblemKind::ResponseNotRetained
+            | ProblemKind::OutcomeUnknown => 409,
+            ProblemKind::NotConfigured | ProblemKind::HandlerPanicked => 500,
+            ProblemKind::StoreUnavailable
+            | ProblemKind::RecordUnreadable
+            | ProblemKind::ShuttingDown => 503,
+        }
+    }
+
+    fn detail(self) -> &'static str {
+        match self {
+            ProblemKind::KeyMissing => {
+                "Send the header with a new unique value, such as a UUID, and the same value on every retry."
+            }
+            ProblemKind::KeyInvalid => "Send one key of 1 to 255 visible ASCII characters.",
+            ProblemKind::ScopeUnresolved => {
+                "The request carries an idempotency key, but no identity that could own it."
+            }
+            ProblemKind::BodyTooLarge => {
+                "The body is larger than this resource accepts together with an idempotency key."
+            }
+            ProblemKind::NotConfigured => "The server lacks a part of its configuration.",
+            ProblemKind::InProgress => {
+                "Retry later with the same key: the answer of the running request will be returned."
+            }
+            ProblemKind::KeyReused => {
+                "A key belongs to one request. Use a new key for a new request; a retry must repeat the first request exactly."
+            }
+            ProblemKind::ResponseNotRetained => {
+                "The first request with this key was carried out and answered; it will not run again. Its response was too large, or a stream, and cannot be repeated."
+            }
+            ProblemKind::OutcomeUnknown => {
+                "The first request with this key was interrupted. It may or may not have taken effect, and it will not run again on its own. Look the result up before using a new key."
+            }
+            ProblemKind::StoreUnavailable => {
+                "The request was not carried out. Retry later with the same key."
+            }
+            ProblemKind::RecordUnreadable => {
+                "The request was not carried out, because it is not known whether it was before."
+            }
+            ProblemKind::HandlerPanicked => {
+                "The request was started and failed unexpectedly; it may or may not have taken effect."
+            }
+            ProblemKind::ShuttingDown => {
+                "The request was not carried out. Retry later with the same key."
+            }
+        }
+    }
+
+    /// Whether the same request with the same key can still succeed.
+    pub fn retryable(self) -> bool {
+        matches!(
+            self,
+            ProblemKind::InProgress | ProblemKind::StoreUnavailable | ProblemKind::ShuttingDown
+        )
+    }
+}
+
+/// One answer of the toolkit's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// What went wrong.
+    pub kind: ProblemKind,
+    /// HTTP status.
+    pub status: u16,
+    /// A sentence for the client's developer. It never holds anything of another request.
+    pub detail: String,
+    /// When to retry; sent as `Retry-After` in whole seconds (RFC 9110, section 10.2.3).
+    pub retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemKind) -> Problem {
+        Problem {
+            kind,
+            status: kind.status(),
+            detail: kind.detail().to_owned(),
+            retry_after: kind.retryable().then_some(Duration::from_secs(1)),
+        }
+    }
+
+    pub(crate) fn key_reused(mismatch: Mismatch) -> Problem {
+        Problem {
+            status: mismatch.status(),
+            ..Problem::new(ProblemKind::KeyReused)
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Problem {
+        self.detail = detail.into();
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_retry_after(mut self, retry_after: Duration) -> Problem {
+        self.retry_after = Some(retry_after);
+        self
+    }
+
+    /// `Retry-After` in whole seconds, rounded up.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after
+            .map(|after| after.as_secs() + u64::from(after.subsec_nanos() > 0))
+    }
+}

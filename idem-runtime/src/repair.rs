@@ -1,0 +1,156 @@
+//! Finishing in the background what the store could not take at once.
+//!
+//! Two things must not be left to the end of a lease: an answer that was sent but not saved, and a
+//! claim that may have been made although the store's answer got lost, so that nobody runs it.
+
+use crate::{
+    drain::InFlight,
+    engine::error_chain,
+    record::{Answer, RecordId},
+    store::{Store, StoreError},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{runtime::Handle, time::Instant};
+use uuid::Uuid;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Answers and claims that may wait for an unreachable store at one time: what bounds the memory
+/// that an outage can take.
+const MOST_AT_ONCE: usize = 10_000;
+
+/// What is to be done as soon as the store can be reached.
+#[derive(Debug)]
+pub(crate) enum Repair {
+    /// Save this answer.
+    Complete(Answer),
+    /// Free the key of a finished attempt.
+    Release,
+    /// Free the key if the claim was made after all.
+    ReleaseUncertain,
+}
+
+/// Runs repairs.
+#[derive(Debug)]
+pub(crate) struct Repairs {
+    store: Arc<dyn Store>,
+    runtime: Handle,
+    in_flight: Arc<InFlight>,
+    waiting: Arc<AtomicUsize>,
+    call_budget: Duration,
+}
+
+impl Repairs {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        runtime: Handle,
+        in_flight: Arc<InFlight>,
+        call_budget: Duration,
+    ) -> Repairs {
+        Repairs {
+            store,
+            runtime,
+            in_flight,
+            waiting: Arc::default(),
+            call_budget,
+        }
+    }
+
+    /// Repeats `repair` until it is done, refused, or `patience` has passed. `keep` is held as long.
+    pub(crate) fn start<K: Send + 'static>(
+        &self,
+        id: RecordId,
+        owner: Uuid,
+        repair: Repair,
+        patience: Duration,
+        keep: K,
+    ) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            tracing::error!(record = %id.digest(), "given up: too many records wait for the store");
+            return;
+        }
+        let (store, waiting) = (Arc::clone(&self.store), Arc::clone(&self.waiting));
+        let (ticket, budget) = (self.in_flight.enter_always(), self.call_budget);
+        self.runtime.spawn(async move {
+            run(&*store, &id, owner, repair, patience, budget).await;
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            drop((ticket, keep));
+        });
+    }
+}
+
+async fn run(
+    store: &dyn Store,
+    id: &RecordId,
+    owner: Uuid,
+    repair: Repair,
+    patience: Duration,
+    budget: Duration,
+) {
+    let deadline = Instant::now() + patience;
+    let mut pause = FIRST_PAUSE;
+    // A claim that was sent before may still be on its way when the store answers again: being
+    // absent once does not mean that it will not stand there a moment later.
+    let mut absences_left = if matches!(repair, Repair::ReleaseUncertain) {
+        2
+    } else {
+        0
+    };
+    loop {
+        tokio::time::sleep(pause).await;
+        let call = async {
+            match &repair {
+                Repair::Complete(answer) => store.complete(id, owner, answer).await,
+                Repair::Release | Repair::ReleaseUncertain => store.release(id, owner).await,
+            }
+        };
+        match within(budget, call).await {
+            Ok(()) => {
+                tracing::info!(record = %id.digest(), "record repaired: the store is back");
+                return;
+            }
+            Err(StoreError::LeaseLost) if absences_left > 0 => absences_left -= 1,
+            Err(StoreError::LeaseLost) => {
+                if let Repair::Complete(_) = repair {
+                    tracing::error!(
+                        record = %id.digest(),
+                        "lease lost: an answer that was sent could not be saved"
+                    );
+                }
+                return;
+            }
+            Err(error) if Instant::now() >= deadline => {
+                tracing::error!(
+                    record = %id.digest(),
+                    error = error_chain(&error),
+                    "given up: a record could not be repaired"
+                );
+                return;
+            }
+            Err(_) => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A store call within its time budget.
+pub(crate) async fn within<T>(
+    budget: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(budget, call)
+        .await
+        .unwrap_or_else(|_| {
+            Err(StoreError::Unavailable {
+                context: format!("no answer within {budget:?}"),
+                source: None,
+            })
+        })
+}

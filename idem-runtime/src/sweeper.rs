@@ -1,0 +1,60 @@
+//! Removing expired records in bounded batches.
+//!
+//! Expired records are ignored on read and replaced by the next claim: sweeping only saves room.
+
+use crate::{engine::error_chain, repair::within, store::Store};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::runtime::Handle;
+
+/// Records removed by one call: small enough that requests beside it do not notice.
+const BATCH: u32 = 500;
+/// Pause between two batches, for the same reason.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Sweeps every `period` on `runtime` for as long as `alive` lives.
+pub(crate) fn start<A: Send + Sync + 'static>(
+    store: Arc<dyn Store>,
+    period: Duration,
+    call_budget: Duration,
+    alive: Weak<A>,
+    runtime: &Handle,
+) {
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(period).await;
+            if alive.strong_count() == 0 {
+                return;
+            }
+            sweep(&*store, call_budget).await;
+        }
+    });
+}
+
+async fn sweep(store: &dyn Store, call_budget: Duration) {
+    let mut removed = 0;
+    loop {
+        match within(call_budget, store.purge_expired(BATCH)).await {
+            Ok(batch) => {
+                removed += batch;
+                metrics::counter!("idempotency_purged_total").increment(batch);
+                if batch < u64::from(BATCH) {
+                    break;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "expired records could not be removed"
+                );
+                break;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    if removed > 0 {
+        tracing::info!(removed, "expired records removed");
+    }
+}

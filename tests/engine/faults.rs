@@ -1,0 +1,170 @@
+use crate::app::{Running, start};
+use idem_runtime::{
+    store::MemoryStore,
+    testing::{Fault, FaultStore, Method, Occasion},
+};
+use std::{sync::Arc, time::Duration};
+
+async fn faulty() -> (FaultStore, Running) {
+    let store = FaultStore::new(MemoryStore::new());
+    let app = start(Arc::new(store.clone())).await;
+    (store, app)
+}
+
+/// Asks until the answer is none that says "later".
+async fn settled(app: &Running, path: &str, key: &str) -> crate::app::Answer {
+    for _ in 0..200 {
+        let answer = app.post(path, key, "a").await;
+        if answer.replayed || answer.status == 201 {
+            return answer;
+        }
+        assert!([409, 503].contains(&answer.status), "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the key {key} never settled")
+}
+
+// I4, A6: each call, failed before and after its effect.
+#[actix_web::test]
+async fn a_failing_call_never_makes_a_second_run_nor_a_stuck_key() {
+    let cells = [
+        (Method::Claim, "/orders"),
+        (Method::Complete, "/orders"),
+        (Method::Release, "/releasing"),
+    ];
+    for (method, path) in cells {
+        for fault in [
+            Fault::FailBefore,
+            Fault::FailAfter,
+            Fault::HangBefore,
+            Fault::HangAfter,
+        ] {
+            for times in [1, 2] {
+                let (store, app) = faulty().await;
+                store.script(method, Occasion::Next(times), fault);
+                let cell = format!("{method:?} {fault:?} × {times}");
+                let first = app.post(path, "k1", "a").await;
+                if path == "/releasing" {
+                    assert_eq!(first.status, 503, "{cell}");
+                    continue;
+                }
+                assert!([201, 503].contains(&first.status), "{cell}: {first:?}");
+                let retry = settled(&app, path, "k1").await;
+                if first.status == 201 {
+                    assert_eq!(retry.location, first.location, "{cell}");
+                    assert!(retry.replayed, "{cell}");
+                }
+                assert_eq!(app.probe.runs(), 1, "{cell}");
+                app.stop().await;
+            }
+        }
+    }
+}
+
+// I1, A11
+#[actix_web::test]
+async fn an_unreachable_store_is_503_and_runs_nothing() {
+    let (store, app) = faulty().await;
+    store.script_all(Occasion::Always, Fault::FailBefore);
+    let refused = app.post("/orders", "k1", "a").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (503, "store-unavailable")
+    );
+    assert!(refused.retry_after.is_some());
+    assert_eq!(app.probe.runs(), 0);
+    store.heal();
+    assert_eq!(settled(&app, "/orders", "k1").await.status, 201);
+    assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_store_that_hangs_is_503_within_its_budget() {
+    let (store, app) = faulty().await;
+    store.script_all(Occasion::Always, Fault::HangBefore);
+    let began = std::time::Instant::now();
+    let refused = app.post("/orders", "k1", "a").await;
+    assert_eq!(refused.problem(), "store-unavailable");
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    app.stop().await;
+}
+
+// I8
+#[actix_web::test]
+async fn a_route_may_run_without_its_store() {
+    let (store, app) = faulty().await;
+    store.script_all(Occasion::Always, Fault::FailBefore);
+    let answer = app.post("/lenient", "k1", "a").await;
+    assert_eq!((answer.status, answer.replayed), (201, false));
+    assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+// I3, B4: the result cannot be saved at once
+#[actix_web::test]
+async fn an_answer_that_could_not_be_saved_is_sent_and_saved_later() {
+    let (store, app) = faulty().await;
+    store.script(Method::Complete, Occasion::Next(5), Fault::FailBefore);
+    let first = app.post("/orders", "k1", "a").await;
+    assert_eq!(first.status, 201);
+    let retry = settled(&app, "/orders", "k1").await;
+    assert_eq!((retry.replayed, &retry.location), (true, &first.location));
+    assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+// A4
+#[actix_web::test]
+async fn an_answer_is_not_sent_before_it_is_saved() {
+    let (store, app) = faulty().await;
+    store.script(
+        Method::Complete,
+        Occasion::Always,
+        Fault::DelayBefore(Duration::from_millis(300)),
+    );
+    let first = app.post("/orders", "k1", "a").await;
+    let retry = app.post("/orders", "k1", "a").await;
+    assert_eq!((first.status, retry.replayed), (201, true));
+    assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+// C13
+#[actix_web::test]
+async fn one_failed_renewal_loses_nothing() {
+    let store = FaultStore::new(MemoryStore::new());
+    let app = crate::app::start_with(Arc::new(store.clone()), |builder| {
+        builder.lease(Duration::from_millis(300))
+    })
+    .await;
+    store.script(Method::Renew, Occasion::Nth(1), Fault::FailBefore);
+    let first = app.post("/gated", "k1", "a");
+    let finish = async {
+        app.probe.started.acquire().await.unwrap().forget();
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        let duplicate = app.post("/gated", "k1", "a").await;
+        app.probe.gate.add_permits(1);
+        duplicate
+    };
+    let (first, duplicate) = tokio::join!(first, finish);
+    assert_eq!(
+        (first.status, duplicate.problem().as_str()),
+        (201, "in-progress")
+    );
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_full_store_refuses_new_keys_and_keeps_running_ones() {
+    let (store, app) = faulty().await;
+    store.script(Method::Claim, Occasion::Next(2), Fault::Full);
+    let refused = app.post("/orders", "k1", "a").await;
+    assert_eq!(refused.problem(), "store-unavailable");
+    assert_eq!(app.probe.runs(), 0);
+    app.stop().await;
+}
