@@ -3,6 +3,9 @@
 
 mod factories;
 mod model;
+mod mysql;
+mod postgres;
+mod servers;
 mod sqlite_file;
 mod support;
 
