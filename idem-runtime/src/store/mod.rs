@@ -4,6 +4,8 @@
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
 mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use memory::MemoryStore;
 
