@@ -1,6 +1,8 @@
 //! The conformance suite on every store, and what each store promises beyond it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod redis;
+
 use async_trait::async_trait;
 use idem_runtime::{
     store::{MemoryStore, Store},
