@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! cargo bench -p idem-runtime --bench handler
+//! cargo bench -p idem-runtime --bench handler -- memory     # these alone, for a profiler
 //! cargo bench -p idem-runtime --bench handler -- --quick    # does it run at all
 //! ```
 
@@ -74,15 +75,27 @@ impl Candidate {
 }
 
 fn main() {
-    let quick = std::env::args().any(|argument| argument == "--quick");
-    let rounds = if quick { 3 } else { ROUNDS };
+    let (flags, names): (Vec<_>, Vec<_>) = std::env::args()
+        .skip(1)
+        .partition(|argument| argument.starts_with("--"));
+    let is_quick = flags.iter().any(|flag| flag == "--quick");
+    let rounds = if is_quick { 3 } else { ROUNDS };
+    // Everything is compared with the first, the bare handler.
+    let candidates: Vec<_> = CANDIDATES
+        .iter()
+        .enumerate()
+        .filter(|(n, candidate)| {
+            *n == 0 || names.is_empty() || names.iter().any(|name| candidate.name.contains(name))
+        })
+        .map(|(_, candidate)| candidate)
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     let address = serve(&folder.path().join("records.db"));
     let mut client = Client::connect(address);
 
-    let mut samples: [Vec<Sample>; CANDIDATES.len()] = Default::default();
+    let mut samples: Vec<Vec<Sample>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
-        for (candidate, samples) in CANDIDATES.iter().zip(&mut samples) {
+        for (candidate, samples) in candidates.iter().zip(&mut samples) {
             let sample = client.turn(candidate);
             // The first round fills caches and keys.
             if round > 0 {
@@ -93,7 +106,7 @@ fn main() {
 
     println!("{CONNECTIONS} connections, one worker; medians of {rounds} rounds");
     let bare = &samples[0];
-    for (candidate, samples) in CANDIDATES.iter().zip(&samples) {
+    for (candidate, samples) in candidates.iter().zip(&samples) {
         let ratio = |part: fn(&Sample) -> Duration| {
             median(
                 bare.iter()
