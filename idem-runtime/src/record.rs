@@ -4,7 +4,7 @@
 //! the store, [`Record`] the same after it has been understood; [`Record::decode`] is the one place
 //! that decides what cannot be understood.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use sha2::{Digest, Sha256};
 use std::{fmt, sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -422,14 +422,17 @@ pub struct Unreadable {
 /// Header fields as they are kept: for each field the length and bytes of the name, then of the
 /// value, lengths as 32-bit big-endian numbers.
 fn encode_headers(headers: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut out = BytesMut::new();
+    let sizes = headers
+        .iter()
+        .map(|(name, value)| 8 + name.len() + value.len());
+    let mut out = Vec::with_capacity(sizes.sum());
     for (name, value) in headers {
         for part in [name.as_bytes(), value] {
             out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
             out.put_slice(part);
         }
     }
-    out.into()
+    out
 }
 
 fn decode_headers(mut encoded: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {

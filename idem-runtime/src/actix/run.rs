@@ -259,7 +259,7 @@ impl Admitted {
         let handler = self.route.name;
         let pattern = route_pattern(&self.request);
         let room = MAX_ROUTE.saturating_sub(handler.len() + 1);
-        format!("{} {handler}", bounded(pattern, room))
+        [bounded(pattern, room).as_str(), " ", handler].concat()
     }
 
     /// The answer to a request whose handler does not run.
@@ -478,11 +478,8 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
 /// Method and route pattern, such as `POST /orders/{id}`.
 pub(crate) fn route_pattern(request: &HttpRequest) -> String {
     let pattern = request.match_pattern();
-    format!(
-        "{} {}",
-        request.method(),
-        pattern.as_deref().unwrap_or("(no pattern)")
-    )
+    let pattern = pattern.as_deref().unwrap_or("(no pattern)");
+    [request.method().as_str(), " ", pattern].concat()
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
