@@ -27,7 +27,13 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    any::Any,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Poll,
+};
 use tokio::sync::oneshot;
 
 /// Runs an annotated handler: what generated code calls.
@@ -207,12 +213,22 @@ impl Admitted {
                 let _ = answer.send(response);
             }
         });
-        let section = section(self, request, send);
+        let mut section = section(self, request, send);
         // From the claim to the saved result the client's presence means nothing: a task of its own.
-        rt::spawn(async move {
-            section.await;
-            drop(ticket);
+        // What needs no waiting, such as a replay from memory, is over before there has to be one.
+        let begun = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| section.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
         });
+        match begun.await {
+            Ok(Poll::Pending) => {
+                rt::spawn(async move {
+                    section.await;
+                    drop(ticket);
+                });
+            }
+            Ok(Poll::Ready(())) | Err(_) => drop((section, ticket)),
+        }
         Ok(answered.await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
             shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
