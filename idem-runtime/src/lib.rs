@@ -1,4 +1,10 @@
-//! The `Idempotency-Key` contract for actix-web handlers.
+// The page that a reader of the repository sees first is the crate's, and its code is compiled. It
+// shows the SQLite store, so without that feature it could not be.
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    doc = "The `Idempotency-Key` contract for actix-web handlers."
+)]
 
 #[doc(hidden)]
 #[path = "private.rs"]

@@ -408,7 +408,7 @@ fn victim() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = SqliteStore::connect(&path).await.unwrap();
-        let workers: Vec<_> = (0..8)
+        let workers: Vec<tokio::task::JoinHandle<()>> = (0..8)
             .map(|_| {
                 let store = store.clone();
                 tokio::spawn(async move {

@@ -6,4 +6,5 @@ mod app;
 mod contract;
 mod faults;
 mod startup;
+mod transactions;
 mod waiting;

@@ -4,11 +4,21 @@
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod transaction;
 
 pub use memory::MemoryStore;
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlStore, MySqlStoreBuilder};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
@@ -30,7 +40,9 @@ use uuid::Uuid;
 ///   token and gets the result that the first call had.
 /// - **A record is live** if it has not expired. An expired one is as if it were not there, purged
 ///   or not. A record whose lease still runs is live even after its TTL: work under way is never
-///   started a second time.
+///   started a second time. A moment that has come is over: a TTL or lease of zero is over at once.
+/// - **An owner's call for a record that is no longer live** may be a lost lease, or succeed if the
+///   record has been neither purged nor taken by another: nobody runs beside it.
 /// - Text is compared as bytes.
 ///
 /// A call may be dropped at any await: that must leave the store usable, with the call either
@@ -77,7 +89,8 @@ pub trait Store: Any + Send + Sync {
     /// # Errors
     ///
     /// [`StoreError::LeaseLost`] if the record has another owner or is gone;
-    /// [`StoreError::Unavailable`] if it is not known whether it was finished.
+    /// [`StoreError::Unavailable`] if it is not known whether it was finished;
+    /// [`StoreError::Full`] if there is no room for the answer: the record goes on running.
     async fn complete(&self, id: &RecordId, owner: Uuid, answer: &Answer)
     -> Result<(), StoreError>;
 
@@ -93,7 +106,7 @@ pub trait Store: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Store::release`].
+    /// As [`Store::release`]; [`StoreError::Full`] if there is no room for them.
     async fn save_steps(&self, id: &RecordId, owner: Uuid, steps: &Bytes)
     -> Result<(), StoreError>;
 
@@ -131,7 +144,7 @@ pub trait Store: Any + Send + Sync {
     async fn list(&self, query: &ListQuery) -> Result<Vec<Record>, StoreError>;
 
     /// Removes a record whatever its state, for the operator: the next request with its key runs.
-    /// Says whether there was one. This also heals an unreadable record.
+    /// Says whether there was a live one. This also heals an unreadable record.
     ///
     /// # Errors
     ///
@@ -259,7 +272,7 @@ pub enum StoreError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// There is no room and nothing that may be removed to make some. Nothing was written.
+    /// There is no room, and nothing that may be removed to make some. Nothing was written.
     #[error("the store is full of running claims")]
     Full,
     /// The caller no longer owns the record: another attempt has taken it over, an operator has

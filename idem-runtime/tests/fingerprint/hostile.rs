@@ -217,6 +217,39 @@ fn hostile() -> Vec<Hostile> {
     cases
 }
 
+/// Measures this thread's time on a processor, or the time on the wall where the system does not
+/// tell.
+struct Clock {
+    wall: Instant,
+    processor: Option<Duration>,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self {
+            wall: Instant::now(),
+            processor: Self::processor(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match (self.processor, Self::processor()) {
+            (Some(start), Some(end)) => end - start,
+            _ => self.wall.elapsed(),
+        }
+    }
+
+    /// Linux tells it in nanoseconds, to the last tick of the scheduler.
+    fn processor() -> Option<Duration> {
+        let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        stat.split(' ')
+            .next()?
+            .parse()
+            .ok()
+            .map(Duration::from_nanos)
+    }
+}
+
 #[test]
 fn hostile_bodies_have_stable_fingerprints_in_time() {
     let mut fingerprints = Vec::new();
@@ -225,14 +258,18 @@ fn hostile_bodies_have_stable_fingerprints_in_time() {
             .content_type(Some(case.content_type.as_bytes()));
         let options = Options::default().ignore(&case.ignore);
         let first = fingerprint(&parts, &options).unwrap();
-        // The quicker of two runs: the machine may be busy with something else.
+        let budget = BUDGET.mul_f64((case.body.len() as f64 / MIB as f64).max(1.0));
+        // The quickest of a few runs, and processor time where it is known: neither a busy machine
+        // nor the other tests are the fingerprint's fault.
         let mut best = Duration::MAX;
-        for _ in 0..2 {
-            let start = Instant::now();
+        for _ in 0..5 {
+            let start = Clock::start();
             assert_eq!(fingerprint(&parts, &options), Ok(first), "{}", case.name);
             best = best.min(start.elapsed());
+            if best <= budget {
+                break;
+            }
         }
-        let budget = BUDGET.mul_f64((case.body.len() as f64 / MIB as f64).max(1.0));
         println!(
             "{:>9.3} ms for {:>9} bytes: {}",
             best.as_secs_f64() * 1e3,

@@ -92,7 +92,8 @@ impl Failure {
             Failure::Sql(error) if error.to_string().contains("no such table: idempotency") => {
                 StoreError::unavailable(
                     format!(
-                        "{context}: the schema is not applied; call SqliteStore::migrate, or copy schema.sql into your migrations"
+                        "{context}: the schema is not applied; call SqliteStore::migrate, \
+                         or put SqliteStore::SCHEMA into your migrations"
                     ),
                     Arc::clone(error),
                 )

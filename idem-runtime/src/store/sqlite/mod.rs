@@ -67,6 +67,9 @@ struct Lanes {
 }
 
 impl SqliteStore {
+    /// The schema, with comments, for an application's own migrations.
+    pub const SCHEMA: &str = include_str!("schema.sql");
+
     /// Opens a file, creates it if there is none, and applies the schema.
     ///
     /// It takes a URL, `sqlite:orders.db` or `sqlite:///var/lib/shop/orders.db`, or a plain path.
@@ -85,7 +88,7 @@ impl SqliteStore {
 
     /// Uses the file of a pool of the application's, over connections of the store's own that are
     /// opened with the pool's options. The schema is not applied: either the application's
-    /// migrations contain it (`schema.sql`), or call [`SqliteStore::migrate`].
+    /// migrations contain it ([`SqliteStore::SCHEMA`]), or call [`SqliteStore::migrate`].
     ///
     /// The file is put into WAL mode if it is not. A pool whose options name another journal mode
     /// would try to undo that with every connection it opens, and fail: leave it unset, or name WAL.
@@ -312,5 +315,46 @@ impl Store for SqliteStore {
 
     fn name(&self) -> &'static str {
         "sqlite"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{job::Trouble, *};
+    use sqlx::SqliteConnection;
+
+    /// Finds its connection broken, having done something to it first.
+    struct Break(&'static str);
+
+    #[async_trait]
+    impl Operation for Break {
+        type Output = ();
+        const CONTEXT: &'static str = "breaking the connection";
+
+        async fn carry_out(&self, connection: &mut SqliteConnection) -> Result<(), Trouble> {
+            sqlx::raw_sql(self.0).execute(connection).await?;
+            Err(Trouble::Connection(sqlx::Error::WorkerCrashed))
+        }
+    }
+
+    #[tokio::test]
+    async fn both_connections_recover() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("test.db");
+        let store = SqliteStore::connect(path.to_str().unwrap()).await.unwrap();
+        let id = RecordId::new("alice", "k", "POST /orders");
+        // Inside its transaction, and with the transaction gone.
+        for damage in ["SELECT 1", "COMMIT", "ROLLBACK"] {
+            for broken in [
+                store.write(Break(damage)).await,
+                store.read(Break("SELECT 1")).await,
+            ] {
+                let error = broken.unwrap_err().to_string();
+                assert!(error.contains(Break::CONTEXT), "{error}");
+            }
+            assert!(!store.forget(&id).await.unwrap());
+            assert!(store.get(&id).await.unwrap().is_none());
+        }
     }
 }

@@ -53,7 +53,7 @@ impl Operation for Migrate {
     const CONTEXT: &'static str = "applying the schema";
 
     async fn carry_out(&self, connection: &mut SqliteConnection) -> Result<(), Trouble> {
-        sqlx::raw_sql(include_str!("schema.sql"))
+        sqlx::raw_sql(super::SqliteStore::SCHEMA)
             .execute(connection)
             .await?;
         Ok(())

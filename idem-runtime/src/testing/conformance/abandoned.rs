@@ -221,55 +221,62 @@ pub(super) async fn a_taken_record_has_a_new_owner(bench: &Bench) -> Result<(), 
 }
 
 pub(super) async fn no_record_is_given_to_two(bench: &Bench) -> Result<(), Failure> {
+    const ROUNDS: usize = 10;
     const RECORDS: usize = 60;
-    for n in 0..RECORDS {
-        bench.win(&abandoned(&format!("k{n}"))).await?;
+    let stores = [Arc::clone(&bench.store), bench.another().await];
+    let handler = |round: usize| format!("shop::round_{round}");
+    for round in 0..ROUNDS {
+        let claims = (0..RECORDS).map(|n| Claim {
+            route: format!("POST /orders {}", handler(round)),
+            ..abandoned(&format!("round-{round}-{n}"))
+        });
+        for (_, claimed) in race_claims(&stores, claims).await? {
+            won(claimed)?;
+        }
     }
     wait_out().await;
-    let stores = [Arc::clone(&bench.store), bench.another().await];
-    let calls = (0..8)
-        .map(|n| {
-            let store = Arc::clone(&stores[n % 2]);
-            async move {
-                let mut taken = Vec::new();
-                loop {
-                    let batch = store.take_abandoned(&query(7)).await?;
-                    if batch.is_empty() {
-                        return Ok::<_, crate::store::StoreError>(taken);
-                    }
-                    if batch.len() > 7 {
-                        taken.clear();
-                        return Ok(taken);
-                    }
-                    taken.extend(batch);
-                }
+    for round in 0..ROUNDS {
+        let of_round = |limit| AbandonedQuery {
+            handlers: vec![handler(round)],
+            ..query(limit)
+        };
+        // Some ask for a few, some for all.
+        let calls = (0..8)
+            .map(|n| {
+                let store = Arc::clone(&stores[n % 2]);
+                let query = of_round(if n < 4 { 100 } else { 7 });
+                async move { (query.limit, store.take_abandoned(&query).await) }
+            })
+            .collect();
+        let mut seen = HashSet::new();
+        for (limit, taken) in race(calls).await? {
+            let taken = taken?;
+            ensure!(
+                taken.len() <= limit as usize,
+                "{} records were taken with a limit of {limit}",
+                taken.len()
+            );
+            for record in taken {
+                ensure!(
+                    seen.insert(record.id.key().to_owned()),
+                    "{:?} was given to two callers",
+                    record.id
+                );
             }
-        })
-        .collect();
-    let mut owners = HashSet::new();
-    let mut seen = HashSet::new();
-    for taken in race(calls).await? {
-        for record in taken? {
-            owners.insert(record.owner);
+        }
+        // A caller may come away with less while others hold the rest, so ask once more.
+        for record in bench.store.take_abandoned(&of_round(100)).await? {
             ensure!(
                 seen.insert(record.id.key().to_owned()),
-                "{:?} was given to two callers",
+                "{:?} was given twice",
                 record.id
             );
         }
-    }
-    // A caller may come away with nothing while others hold the rest, so ask once more at the end.
-    for record in bench.store.take_abandoned(&query(100)).await? {
         ensure!(
-            seen.insert(record.id.key().to_owned()),
-            "{:?} was given twice",
-            record.id
+            seen.len() == RECORDS,
+            "{} of {RECORDS} records were taken",
+            seen.len()
         );
     }
-    ensure!(
-        seen.len() == RECORDS,
-        "{} of {RECORDS} records were taken",
-        seen.len()
-    );
     Ok(())
 }

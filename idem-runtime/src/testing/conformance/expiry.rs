@@ -161,6 +161,23 @@ pub(super) async fn simultaneous_claims_of_an_expired_record_have_one_winner(
     Ok(())
 }
 
+pub(super) async fn simultaneous_claims_without_a_ttl_have_one_winner(
+    bench: &Bench,
+) -> Result<(), Failure> {
+    let stores = [Arc::clone(&bench.store), bench.another().await];
+    for round in 0..20 {
+        let key = format!("round-{round}");
+        // Whoever wins is past its TTL before the others are answered, but its lease runs.
+        let claims = (0..20).map(|n| Claim {
+            ttl: Duration::ZERO,
+            ..if n % 2 == 0 { claim(&key) } else { taker(&key) }
+        });
+        let (_, won) = one_winner(race_claims(&stores, claims).await?)?;
+        ensure!(won == FIRST, "the winner should be attempt 1");
+    }
+    Ok(())
+}
+
 pub(super) async fn completion_and_replay_do_not_extend_the_ttl(
     bench: &Bench,
 ) -> Result<(), Failure> {

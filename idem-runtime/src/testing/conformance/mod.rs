@@ -305,6 +305,8 @@ macro_rules! __conformance_cases {
                 "a record whose lease runs is live after its TTL and never claimed a second time"
             expiry::simultaneous_claims_of_an_expired_record_have_one_winner
                 "of twenty simultaneous claims of an expired record exactly one wins"
+            expiry::simultaneous_claims_without_a_ttl_have_one_winner
+                "of twenty simultaneous claims with a TTL of nothing one wins, because its lease runs"
             expiry::completion_and_replay_do_not_extend_the_ttl
                 "the TTL counts from the first claim, whatever comes after"
             expiry::a_released_key_s_next_record_has_its_full_ttl

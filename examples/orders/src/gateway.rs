@@ -1,0 +1,117 @@
+//! The payment gateway: a client for it, and a simulator to run against.
+
+mod simulator;
+
+pub use simulator::Simulator;
+
+use crate::model::Charge;
+use reqwest::StatusCode;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How often a charge is asked for before giving up.
+const ATTEMPTS: u32 = 3;
+/// Pause before the second attempt; it grows with each.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long one attempt waits for the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections are closed before the gateway does, so that no charge is sent into a closing one.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The client of the payment gateway.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    http: reqwest::Client,
+    charges: String,
+}
+
+/// What the gateway answers when the money has moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The gateway's number for the charge.
+    pub charge_id: String,
+}
+
+/// Why there is no receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// The gateway refused. No money has moved.
+    #[error("the charge was declined")]
+    Declined,
+    /// The gateway was never reached. No money has moved.
+    #[error("the gateway cannot be reached")]
+    Unreachable,
+    /// The gateway was asked and its answer got lost. The money may have moved.
+    #[error("the outcome of the charge is unknown")]
+    Unknown,
+}
+
+impl Gateway {
+    /// A client of the gateway at `url`.
+    ///
+    /// # Errors
+    ///
+    /// If no HTTP client can be built.
+    pub fn new(url: &str) -> Result<Gateway, reqwest::Error> {
+        let http = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .pool_idle_timeout(IDLE)
+            .build()?;
+        Ok(Gateway {
+            http,
+            charges: format!("{}/charges", url.trim_end_matches('/')),
+        })
+    }
+
+    /// Charges once, however often it has to ask: the gateway recognises a repeat by `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] says what is known about the money.
+    pub async fn charge(&self, key: Uuid, charge: &Charge) -> Result<Receipt, ChargeError> {
+        let mut known = ChargeError::Unreachable;
+        for attempt in 0..ATTEMPTS {
+            tokio::time::sleep(PAUSE * attempt).await;
+            match self.ask(key, charge).await {
+                // Once an answer has got lost, a later failure to connect proves nothing.
+                Err(ChargeError::Unreachable) => {}
+                Err(ChargeError::Unknown) => known = ChargeError::Unknown,
+                settled => return settled,
+            }
+        }
+        Err(known)
+    }
+
+    async fn ask(&self, key: Uuid, charge: &Charge) -> Result<Receipt, ChargeError> {
+        let asked = self
+            .http
+            .post(&self.charges)
+            .header("Idempotency-Key", key.to_string())
+            .json(charge)
+            .send()
+            .await;
+        let response = asked.map_err(|error| {
+            tracing::warn!(order_id = charge.order_id, "no answer to a charge: {error}");
+            // An address that is none does not let a request out either.
+            if error.is_connect() || error.is_builder() {
+                ChargeError::Unreachable
+            } else {
+                ChargeError::Unknown
+            }
+        })?;
+        match response.status() {
+            StatusCode::CREATED => response.json().await.map_err(|error| {
+                tracing::warn!(order_id = charge.order_id, "a receipt got lost: {error}");
+                ChargeError::Unknown
+            }),
+            StatusCode::PAYMENT_REQUIRED => Err(ChargeError::Declined),
+            status => {
+                tracing::warn!(order_id = charge.order_id, %status, "a charge was not settled");
+                Err(ChargeError::Unknown)
+            }
+        }
+    }
+}

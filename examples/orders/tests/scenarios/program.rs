@@ -1,0 +1,62 @@
+//! The command line.
+
+use crate::service::orders_program;
+use std::{net::TcpListener, process::Output, time::Duration};
+
+async fn output(arguments: &[&str]) -> Output {
+    let run = orders_program().args(arguments).output();
+    let output = tokio::time::timeout(Duration::from_secs(120), run).await;
+    output.expect("the program ends").unwrap()
+}
+
+#[tokio::test]
+async fn the_demo_plays_every_scene_and_ends_with_equal_counts() {
+    let played = output(&["demo"]).await;
+    let text = String::from_utf8(played.stdout).unwrap();
+    let errors = String::from_utf8(played.stderr).unwrap();
+    assert!(played.status.success(), "{text}\n{errors}");
+    assert!(text.ends_with("\norders: 5, charges: 5\n"), "{text}");
+    assert!(!text.contains('✘'), "{text}");
+    for shown in [
+        "→ POST /api/v1/orders",
+        "Idempotency-Key: 9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d",
+        "← 201 Created",
+        "Idempotent-Replayed: true",
+        "← 409 Conflict",
+        "Retry-After: 1",
+        "← 422 Unprocessable Entity",
+        "← 400 Bad Request",
+    ] {
+        assert!(text.contains(shown), "{shown} is missing:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_taken_port_is_one_line_that_says_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("orders.db");
+    let refused = output(&["--bind", &address, "--database", database.to_str().unwrap()]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(
+        errors.contains(&address) && errors.contains("--bind"),
+        "{errors}"
+    );
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_opened_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("no/such/folder/orders.db");
+    let missing = missing.to_str().unwrap();
+    let refused = output(&["--bind", "127.0.0.1:0", "--database", missing]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        errors.contains(missing) && errors.contains("--database"),
+        "{errors}"
+    );
+}

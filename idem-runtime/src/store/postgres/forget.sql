@@ -1,0 +1,10 @@
+-- Removes a live record whatever its state. An expired one is as if it were not there.
+--
+-- $1 scope  $2 key  $3 path
+DELETE FROM "idempotency_records" AS r
+WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
+  AND (
+      coalesce(r.expires_at > statement_timestamp(), true)
+      OR coalesce(r.status = 'PROCESSING' AND r.locked_until > statement_timestamp(), false)
+  )
+RETURNING {gap}
