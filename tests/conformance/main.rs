@@ -5,6 +5,7 @@ mod factories;
 mod model;
 mod mysql;
 mod postgres;
+mod redis;
 mod servers;
 mod sqlite_file;
 mod support;

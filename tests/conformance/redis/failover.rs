@@ -1,0 +1,150 @@
+//! A master of the cluster dies under load and its replica takes over.
+
+use super::*;
+use idem_runtime::store::StoreError;
+use idem_tests::services::OwnServers;
+use nix::sys::signal::Signal;
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Instant,
+};
+
+fn names() -> impl Iterator<Item = String> {
+    (1..=6).map(|n| format!("redis-cluster-{n}"))
+}
+
+async fn replication(address: &str) -> String {
+    redis::cmd("INFO")
+        .arg("replication")
+        .query_async(&mut plain(&format!("redis://{address}")).await)
+        .await
+        .unwrap()
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// Waits until every replica has what its master has.
+async fn replicated(servers: &OwnServers) -> Vec<String> {
+    let mut masters = Vec::new();
+    for name in names() {
+        let address = servers.address(&name);
+        let info = replication(&address).await;
+        if field(&info, "role") != Some("master") {
+            continue;
+        }
+        let goal: u64 = field(&info, "master_repl_offset").unwrap().parse().unwrap();
+        let began = Instant::now();
+        loop {
+            let info = replication(&address).await;
+            let replica = field(&info, "slave0").expect("the master has a replica");
+            let offset = replica
+                .split(',')
+                .find_map(|part| part.strip_prefix("offset="));
+            if offset.unwrap().parse::<u64>().unwrap() >= goal {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{info}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        masters.push(name);
+    }
+    masters
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_replicated_stands_after_a_master_died() {
+    failover(|servers, master| servers.kill(master)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_replicated_stands_after_a_master_fell_silent() {
+    // Its connections stay open and say nothing.
+    failover(|servers, master| servers.signal(master, Signal::SIGSTOP)).await;
+}
+
+async fn failover(end: impl Fn(&OwnServers, &str)) {
+    const RECORDS: usize = 300;
+    let servers = OwnServers::start(&["--cluster-replicas", "redis-cluster"]);
+    let store = RedisStore::connect(servers.url(Engine::RedisCluster))
+        .await
+        .unwrap();
+    let claims: Vec<_> = (0..RECORDS).map(|n| claim(&format!("k{n}"))).collect();
+    for (n, claim) in claims.iter().enumerate() {
+        assert!(is_won(&store.claim(claim).await.unwrap()));
+        if n % 2 == 0 {
+            store
+                .complete(&claim.id, claim.owner, &answer())
+                .await
+                .unwrap();
+        }
+    }
+    let masters = replicated(&servers).await;
+    assert_eq!(masters.len(), 3);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed = Arc::new(AtomicUsize::new(0));
+    let load: Vec<_> = (0..8)
+        .map(|task| {
+            let (store, stop, failed) = (store.clone(), Arc::clone(&stop), Arc::clone(&failed));
+            tokio::spawn(async move {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    let began = Instant::now();
+                    match store.claim(&claim(&format!("load-{task}-{n}"))).await {
+                        Ok(claimed) => assert!(is_won(&claimed), "a new key was not free"),
+                        Err(StoreError::Unavailable { .. }) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    let took = began.elapsed();
+                    assert!(took < Duration::from_secs(2), "a claim took {took:?}");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    end(&servers, &masters[0]);
+
+    // All slots are served again: claims of many new keys succeed.
+    let began = Instant::now();
+    let mut round = 0;
+    'again: loop {
+        round += 1;
+        assert!(began.elapsed() < Duration::from_secs(60), "no failover");
+        for n in 0..60 {
+            if store
+                .claim(&claim(&format!("probe-{round}-{n}")))
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue 'again;
+            }
+        }
+        break;
+    }
+    println!("all slots were served again after {:?}", began.elapsed());
+    stop.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.unwrap();
+    }
+    let failed = failed.load(Ordering::Relaxed);
+    assert!(failed > 0, "the outage was not noticed by any claim");
+
+    for (n, first) in claims.iter().enumerate() {
+        let record = standing(store.claim(&claim(first.id.key())).await.unwrap());
+        assert_eq!(record.owner, first.owner, "{n}");
+        if n % 2 != 0 {
+            store
+                .complete(&first.id, first.owner, &answer())
+                .await
+                .unwrap();
+        }
+    }
+}
