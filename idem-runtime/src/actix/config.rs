@@ -100,6 +100,7 @@ impl Idempotency {
             store_timeout: DEFAULT_STORE_TIMEOUT,
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
+            foreign_transactions: false,
             values: Values::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
             renew_leases: true,
@@ -226,6 +227,7 @@ pub struct IdempotencyBuilder {
     store_timeout: Duration,
     sweep_period: Option<Duration>,
     reconcile_period: Duration,
+    foreign_transactions: bool,
     values: Values,
     drain_limit: Duration,
     renew_leases: bool,
@@ -425,6 +427,17 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Allows transactional routes on other databases than the store's. Default: false, `build()`
+    /// refuses them.
+    ///
+    /// For a program that chooses its store when it starts and has a handler for each database: it
+    /// registers those of the chosen one. A request that reaches another all the same is refused.
+    #[must_use]
+    pub fn foreign_transactions(mut self, allowed: bool) -> Self {
+        self.foreign_transactions = allowed;
+        self
+    }
+
     /// How long a shutdown waits for requests in flight, see [`Idempotency::serve`]. Default: 30 s.
     #[must_use]
     pub fn drain_limit(mut self, limit: Duration) -> Self {
@@ -550,7 +563,8 @@ impl IdempotencyBuilder {
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
         for route in routes() {
-            if let Some(check) = route.policy.transaction
+            if !self.foreign_transactions
+                && let Some(check) = route.policy.transaction
                 && let Err(database) = check(&*self.store)
             {
                 mistakes.push(format!(
