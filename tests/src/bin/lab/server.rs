@@ -5,7 +5,7 @@ use crate::{
     callers::{Caller, Revoked, authenticate},
     crash,
     journal::Journal,
-    operator,
+    operator, orders,
     reconciler::JournalFile,
     routes,
 };
@@ -36,8 +36,10 @@ pub(crate) async fn serve(args: Args) -> Result<(), String> {
         connections: args.pool,
         memory_records: args.memory_records,
         slow_complete: args.slow_complete,
+        key_prefix: args.key_prefix.clone(),
     })
     .await?;
+    orders::create_table(&opened.database).await?;
     let idempotency = configure(&args, &opened)?;
     run(&args, idempotency, opened, journal, metrics).await
 }
@@ -52,6 +54,7 @@ fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
         .on_store_error(args.on_store_error.into())
         .sweep_every((!args.sweep.is_zero()).then_some(args.sweep))
         .drain_limit(DRAIN_LIMIT)
+        .foreign_transactions(true)
         .reconcile_with(JournalFile(args.journal.clone()))
         .build()
         .map_err(|error| error.to_string())
@@ -68,6 +71,7 @@ async fn run(
     let revoked = web::Data::new(Revoked::default());
     let metrics = web::Data::new(metrics);
     let entries = web::Data::new(opened.entries);
+    let database = web::Data::new(opened.database);
     let compress = args.compress;
     let app = {
         let idempotency = idempotency.clone();
@@ -79,7 +83,8 @@ async fn run(
                 .app_data(metrics.clone())
                 .app_data(entries.clone())
                 .app_data(web::PayloadConfig::new(MOST_BODY))
-                .configure(routes::configure)
+                .configure(|config| routes::configure(config, &database))
+                .app_data(database.clone())
                 .configure(operator::configure)
                 .wrap(from_fn(authenticate))
                 .wrap(from_fn(crash::before_the_answer_leaves))
