@@ -65,7 +65,8 @@ pub async fn each(stores: Vec<Store>, behaviour: impl AsyncFn(Store)) {
     let failed: Vec<_> = join_all(runs)
         .await
         .into_iter()
-        .filter_map(|(store, passed)| (!passed).then(|| store.to_string()))
+        .filter(|(_, passed)| !passed)
+        .map(|(store, _)| store.to_string())
         .collect();
     assert!(
         failed.is_empty(),

@@ -208,6 +208,9 @@ async fn start(binary: &Path, place: &Fresh, journal: &Journal, flags: &[&str]) 
         place.url().to_owned(),
         "--journal".to_owned(),
         journal.path().display().to_string(),
+        // A machine busy with many tests must not look like a store that is down.
+        "--store-timeout".to_owned(),
+        "10s".to_owned(),
     ];
     if matches!(place.store(), Store::Redis | Store::RedisCluster) {
         arguments.extend(["--key-prefix".to_owned(), format!("{}:", place.name())]);

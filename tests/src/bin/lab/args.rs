@@ -6,7 +6,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A server on which every promise of the toolkit can be checked over HTTP.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "lab")]
+// The last one wins, so that a script can add to a list of flags.
+#[command(name = "lab", args_override_self = true)]
 pub(crate) struct Args {
     /// memory: · sqlite:PATH · postgres://… · mysql://… · redis://… · redis-cluster://HOST:PORT,…
     #[arg(long, value_name = "URL", default_value = "memory:")]
