@@ -1,10 +1,14 @@
 //! Opening a store by its address: the one place that knows which there are.
 
 use idem_runtime::{
-    store::{MemoryStore, SqliteStore, Store, StoreError},
+    store::{MemoryStore, MySqlStore, PostgresStore, SqliteStore, Store, StoreError},
     testing::{Fault, FaultStore, Method, Occasion},
 };
+use sqlx::{mysql::MySqlPoolOptions, postgres::PgPoolOptions};
 use std::{fmt, sync::Arc, time::Duration};
+
+/// How long a server may take to be reached.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which store to open, and how.
 #[derive(Debug, Clone)]
@@ -12,7 +16,7 @@ pub struct Request {
     /// `memory:`, `sqlite:PATH`, `postgres://…`, `mysql://…`, `redis://…`, `redis-cluster://…`.
     pub url: String,
     /// Connections to a store that has any.
-    pub connections: usize,
+    pub connections: u32,
     /// Capacity of a memory store.
     pub memory_records: usize,
     /// Pause before every completion; zero: none.
@@ -79,6 +83,22 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
             let opened = SqliteStore::connect(&request.url).await;
             (Arc::new(opened.map_err(unreachable)?), Entries(None))
         }
+        "postgres" | "postgresql" => {
+            let pool = PgPoolOptions::new()
+                .max_connections(request.connections)
+                .acquire_timeout(CONNECT_TIMEOUT);
+            let builder = PostgresStore::builder().pool_options(pool);
+            let opened = builder.connect(&request.url).await;
+            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+        }
+        "mysql" => {
+            let pool = MySqlPoolOptions::new()
+                .max_connections(request.connections)
+                .acquire_timeout(CONNECT_TIMEOUT);
+            let builder = MySqlStore::builder().pool_options(pool);
+            let opened = builder.connect(&request.url).await;
+            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+        }
         _ => return Err(unknown(scheme)),
     };
     let store = if request.slow_complete.is_zero() {
@@ -93,7 +113,9 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
 }
 
 fn unknown(scheme: &str) -> String {
-    format!("there is no store for {scheme:?}: this release of the lab has memory: and sqlite:PATH")
+    format!(
+        "there is no store for {scheme:?}: this release of the lab has memory:, sqlite:PATH, postgres://… and mysql://…"
+    )
 }
 
 fn unreachable(error: StoreError) -> String {

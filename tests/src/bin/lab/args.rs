@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, ValueEnum, error::ErrorKind};
+use clap::{Parser, ValueEnum, error::ErrorKind, value_parser};
 use idem_runtime::policy::OnStoreError;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -21,8 +21,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub(crate) workers: usize,
     /// Connections to the store.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub(crate) pool: usize,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) pool: u32,
     /// Lease of every route.
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration)]
     pub(crate) lease: Duration,
