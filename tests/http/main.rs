@@ -19,6 +19,7 @@ mod progress;
 mod race;
 mod replay;
 mod scopes;
+mod transactional;
 mod waiting;
 
 /// The lab's binary.

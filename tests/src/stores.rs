@@ -1,10 +1,15 @@
 //! Opening a store by its address: the one place that knows which there are.
 
 use idem_runtime::{
-    store::{MemoryStore, MySqlStore, PostgresStore, SqliteStore, Store, StoreError},
+    store::{
+        MemoryStore, MySqlStore, PostgresStore, SqliteStore, Store, StoreError, redis::RedisOptions,
+    },
     testing::{Fault, FaultStore, Method, Occasion},
 };
-use sqlx::{mysql::MySqlPoolOptions, postgres::PgPoolOptions};
+use sqlx::{
+    MySqlPool, PgPool, SqlitePool, mysql::MySqlPoolOptions, postgres::PgPoolOptions,
+    sqlite::SqliteConnectOptions,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// How long a server may take to be reached.
@@ -21,6 +26,8 @@ pub struct Request {
     pub memory_records: usize,
     /// Pause before every completion; zero: none.
     pub slow_complete: Duration,
+    /// What every key in Redis begins with, if not the default.
+    pub key_prefix: Option<String>,
 }
 
 impl Request {
@@ -31,6 +38,7 @@ impl Request {
             connections: 10,
             memory_records: MemoryStore::DEFAULT_RECORDS,
             slow_complete: Duration::ZERO,
+            key_prefix: None,
         }
     }
 }
@@ -42,6 +50,22 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// How many records it holds, where it can tell without being asked over a connection.
     pub entries: Entries,
+    /// The database that the records stand in.
+    pub database: Database,
+}
+
+/// The database of a store, for rows of one's own beside its records.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // whoever uses one has to decide for each
+pub enum Database {
+    /// The store is no SQL database.
+    None,
+    /// A SQLite file.
+    Sqlite(SqlitePool),
+    /// PostgreSQL.
+    Postgres(PgPool),
+    /// MySQL or MariaDB.
+    MySql(MySqlPool),
 }
 
 /// Counts the records of a store that lives in this process.
@@ -71,17 +95,22 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
         .url
         .split_once(':')
         .ok_or_else(|| unknown(&request.url))?;
-    let (store, entries): (Arc<dyn Store>, Entries) = match scheme {
+    let mut entries = Entries(None);
+    let mut database = Database::None;
+    let store: Arc<dyn Store> = match scheme {
         "memory" => {
             let memory =
                 MemoryStore::with_capacity(request.memory_records, MemoryStore::DEFAULT_BYTES);
             let counted = memory.clone();
-            let entries = Entries(Some(Box::new(move || counted.len())));
-            (Arc::new(memory), entries)
+            entries = Entries(Some(Box::new(move || counted.len())));
+            Arc::new(memory)
         }
         "sqlite" => {
             let opened = SqliteStore::connect(&request.url).await;
-            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+            let opened = opened.map_err(unreachable)?;
+            let file = SqliteConnectOptions::new().filename(opened.path());
+            database = Database::Sqlite(SqlitePool::connect_lazy_with(file));
+            Arc::new(opened)
         }
         "postgres" | "postgresql" => {
             let pool = PgPoolOptions::new()
@@ -89,7 +118,9 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
                 .acquire_timeout(CONNECT_TIMEOUT);
             let builder = PostgresStore::builder().pool_options(pool);
             let opened = builder.connect(&request.url).await;
-            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+            let opened = opened.map_err(unreachable)?;
+            database = Database::Postgres(opened.pool().clone());
+            Arc::new(opened)
         }
         "mysql" => {
             let pool = MySqlPoolOptions::new()
@@ -97,7 +128,17 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
                 .acquire_timeout(CONNECT_TIMEOUT);
             let builder = MySqlStore::builder().pool_options(pool);
             let opened = builder.connect(&request.url).await;
-            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+            let opened = opened.map_err(unreachable)?;
+            database = Database::MySql(opened.pool().clone());
+            Arc::new(opened)
+        }
+        "redis" | "redis-cluster" => {
+            let mut options = RedisOptions::new();
+            if let Some(prefix) = &request.key_prefix {
+                options = options.prefix(prefix);
+            }
+            let opened = options.connect(&request.url).await;
+            Arc::new(opened.map_err(unreachable)?)
         }
         _ => return Err(unknown(scheme)),
     };
@@ -109,12 +150,16 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
         slow.script(Method::Complete, Occasion::Always, late);
         Arc::new(slow)
     };
-    Ok(Opened { store, entries })
+    Ok(Opened {
+        store,
+        entries,
+        database,
+    })
 }
 
 fn unknown(scheme: &str) -> String {
     format!(
-        "there is no store for {scheme:?}: this release of the lab has memory:, sqlite:PATH, postgres://… and mysql://…"
+        "there is no store for {scheme:?}: memory:, sqlite:PATH, postgres://…, mysql://…, redis://… and redis-cluster://… there are"
     )
 }
 

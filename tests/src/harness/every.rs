@@ -40,6 +40,18 @@ pub fn durable() -> Vec<Store> {
     stores
 }
 
+/// The selected stores that claim, effect and answer can be one commit on.
+///
+/// # Panics
+///
+/// As [`services::selected`].
+#[must_use]
+pub fn transactional() -> Vec<Store> {
+    let mut stores = services::selected();
+    stores.retain(|store| *store == Store::Sqlite);
+    stores
+}
+
 /// Runs a behaviour on each of these stores at the same time, and says on which of them it failed.
 ///
 /// # Panics

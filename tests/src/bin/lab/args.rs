@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Period of the sweeper; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) sweep: Duration,
+    /// What every key in Redis begins with, on a server that is shared.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key_prefix: Option<String>,
     /// Delays every saving of an answer in the store; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) slow_complete: Duration,
