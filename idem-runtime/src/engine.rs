@@ -398,6 +398,7 @@ impl LiveClaim {
 
     /// Saves the answer of the attempt.
     pub(crate) async fn complete(self, answer: Answer) -> Settled {
+        self.lease.settling();
         let call = self.engine.store.complete(&self.id, self.owner, &answer);
         let saved = within(self.engine.call_budget, call).await;
         self.settle(saved, Repair::Complete(answer))
@@ -405,6 +406,7 @@ impl LiveClaim {
 
     /// Frees the key: the attempt had no effect.
     pub(crate) async fn release(self) -> Settled {
+        self.lease.settling();
         let call = self.engine.store.release(&self.id, self.owner);
         let released = within(self.engine.call_budget, call).await;
         self.settle(released, Repair::Release)

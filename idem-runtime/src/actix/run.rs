@@ -106,7 +106,7 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
-    let Some(shared) = Idempotency::of(request) else {
+    let Some(shared) = Idempotency::of(request).filter(|shared| shared.serves(route)) else {
         return Admission::Refused(not_configured(request, route.name));
     };
     let policy = shared.effective(route);

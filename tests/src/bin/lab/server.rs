@@ -45,7 +45,11 @@ pub(crate) async fn serve(args: Args) -> Result<(), String> {
 }
 
 fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
-    Idempotency::builder_on(opened.store.clone())
+    let mut builder = Idempotency::builder_on(opened.store.clone());
+    for handler in routes::not_served(&opened.database) {
+        builder = builder.not_served(handler);
+    }
+    builder
         .scope("user", |caller: Caller| caller.user)
         .scope("tenant", |caller: Caller| caller.tenant)
         .lease(args.lease)
@@ -54,7 +58,6 @@ fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
         .on_store_error(args.on_store_error.into())
         .sweep_every((!args.sweep.is_zero()).then_some(args.sweep))
         .drain_limit(DRAIN_LIMIT)
-        .foreign_transactions(true)
         .reconcile_with(JournalFile(args.journal.clone()))
         .build()
         .map_err(|error| error.to_string())

@@ -14,6 +14,11 @@ pub(crate) fn configure(config: &mut web::ServiceConfig, database: &Database) {
     transactional::configure(config, database);
 }
 
+/// Handlers of the program that a lab on this database does not serve.
+pub(crate) fn not_served(database: &Database) -> Vec<&'static str> {
+    transactional::not_served(database)
+}
+
 /// A resource for POST; safe methods reach the same handler, to show that they are never protected.
 fn posted<F, Args>(path: &str, handler: F) -> Resource
 where

@@ -21,6 +21,16 @@ pub(super) fn configure(config: &mut web::ServiceConfig, database: &Database) {
     });
 }
 
+/// The handlers for other databases than this one.
+pub(super) fn not_served(database: &Database) -> Vec<&'static str> {
+    match database {
+        Database::Sqlite(_) => vec![],
+        Database::None | Database::Postgres(_) | Database::MySql(_) => {
+            vec![concat!(module_path!(), "::on_sqlite")]
+        }
+    }
+}
+
 #[idempotent(scope = "user", ttl = "24h", transaction = tx)]
 async fn on_sqlite(job: Job, body: Bytes, tx: &mut SqliteConnection) -> Outcome {
     job.run_in_transaction(&body, tx).await
