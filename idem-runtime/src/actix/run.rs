@@ -27,7 +27,13 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    any::Any,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Poll,
+};
 use tokio::sync::oneshot;
 
 /// Runs an annotated handler: what generated code calls.
@@ -207,12 +213,22 @@ impl Admitted {
                 let _ = answer.send(response);
             }
         });
-        let section = section(self, request, send);
+        let mut section = section(self, request, send);
         // From the claim to the saved result the client's presence means nothing: a task of its own.
-        rt::spawn(async move {
-            section.await;
-            drop(ticket);
+        // What needs no waiting, such as a replay from memory, is over before there has to be one.
+        let begun = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| section.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
         });
+        match begun.await {
+            Ok(Poll::Pending) => {
+                rt::spawn(async move {
+                    section.await;
+                    drop(ticket);
+                });
+            }
+            Ok(Poll::Ready(())) | Err(_) => drop((section, ticket)),
+        }
         Ok(answered.await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
             shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
@@ -259,7 +275,7 @@ impl Admitted {
         let handler = self.route.name;
         let pattern = route_pattern(&self.request);
         let room = MAX_ROUTE.saturating_sub(handler.len() + 1);
-        format!("{} {handler}", bounded(pattern, room))
+        [bounded(pattern, room).as_str(), " ", handler].concat()
     }
 
     /// The answer to a request whose handler does not run.
@@ -477,11 +493,8 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
 /// Method and route pattern, such as `POST /orders/{id}`.
 pub(crate) fn route_pattern(request: &HttpRequest) -> String {
     let pattern = request.match_pattern();
-    format!(
-        "{} {}",
-        request.method(),
-        pattern.as_deref().unwrap_or("(no pattern)")
-    )
+    let pattern = pattern.as_deref().unwrap_or("(no pattern)");
+    [request.method().as_str(), " ", pattern].concat()
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
