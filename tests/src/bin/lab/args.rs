@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// What every key in Redis begins with, on a server that is shared.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key_prefix: Option<String>,
-    /// Delays every saving of an answer in the store; 0: off.
+    /// Delays every saving of an answer in the store, which then opens no transactions; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) slow_complete: Duration,
 }
