@@ -323,4 +323,10 @@ async fn a_store_on_no_database_is_found_at_start_up() {
             .any(|line| line.contains("transactions.rs:") && line.contains("SQLite")),
         "{mistakes:?}"
     );
+    // A program with a handler for each database says which it does not serve.
+    let allowed = Idempotency::builder(MemoryStore::new())
+        .scope("user", |_: HttpRequest| "somebody")
+        .not_served(concat!(module_path!(), "::order"))
+        .build();
+    assert!(allowed.is_ok(), "{allowed:?}");
 }

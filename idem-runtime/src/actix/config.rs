@@ -78,6 +78,7 @@ pub(crate) struct Shared {
     defaults: Options,
     scopes: HashMap<String, Resolver>,
     replay_hook: Option<ReplayHook>,
+    not_served: Vec<&'static str>,
 }
 
 impl Idempotency {
@@ -101,6 +102,7 @@ impl Idempotency {
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
             values: Values::new(),
+            not_served: Vec::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
             renew_leases: true,
             mistakes: Vec::new(),
@@ -112,6 +114,7 @@ impl Idempotency {
     /// (draft-ietf-httpapi-idempotency-key-header-07, section 2.4).
     pub fn policies(&self) -> Vec<RoutePolicy> {
         let mut policies: Vec<_> = routes()
+            .filter(|route| self.0.serves(route))
             .map(|route| RoutePolicy {
                 handler: route.name,
                 file: route.file,
@@ -167,6 +170,11 @@ pub struct RoutePolicy {
 }
 
 impl Shared {
+    /// Whether this configuration is meant for a handler.
+    pub(crate) fn serves(&self, route: &Route) -> bool {
+        serves(&self.not_served, route)
+    }
+
     pub(crate) fn effective(&self, route: &Route) -> EffectivePolicy {
         EffectivePolicy::new(&route.policy, &self.defaults)
     }
@@ -227,6 +235,7 @@ pub struct IdempotencyBuilder {
     sweep_period: Option<Duration>,
     reconcile_period: Duration,
     values: Values,
+    not_served: Vec<&'static str>,
     drain_limit: Duration,
     renew_leases: bool,
     mistakes: Vec<String>,
@@ -405,6 +414,19 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Leaves annotated handlers out that are in the program but not in this application: the handler
+    /// of this path (`module::function`), or all in this module. [`build`](Self::build) does not
+    /// check them against this configuration, and a request that reaches one all the same is
+    /// answered with 500 `not-configured`.
+    ///
+    /// Attributes register their handlers for the whole program, so this is needed where a program
+    /// has several configurations, such as one for each database it can run on.
+    #[must_use]
+    pub fn not_served(mut self, path: &'static str) -> Self {
+        self.not_served.push(path);
+        self
+    }
+
     /// Time between two rounds in which this process takes abandoned records of routes with a
     /// `reconcile` function and asks about them. Default: one second.
     #[must_use]
@@ -549,7 +571,7 @@ impl IdempotencyBuilder {
     /// is impossible, or outside of a tokio runtime.
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
-        for route in routes() {
+        for route in routes().filter(|route| serves(&self.not_served, route)) {
             if let Some(check) = route.policy.transaction
                 && let Err(database) = check(&*self.store)
             {
@@ -600,6 +622,7 @@ impl IdempotencyBuilder {
             self.values,
             &in_flight,
             self.reconcile_period,
+            |route| serves(&self.not_served, route),
             &runtime,
         );
         Ok(Idempotency(Arc::new(Shared {
@@ -613,6 +636,7 @@ impl IdempotencyBuilder {
             defaults: self.defaults,
             scopes: self.scopes,
             replay_hook: self.replay_hook,
+            not_served: self.not_served,
         })))
     }
 }
@@ -623,6 +647,13 @@ impl fmt::Debug for IdempotencyBuilder {
             .field("store", &self.store)
             .finish_non_exhaustive()
     }
+}
+
+fn serves(not_served: &[&str], route: &Route) -> bool {
+    !not_served.iter().any(|path| {
+        let rest = route.name.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    })
 }
 
 fn unknown_scope(route: &Route, name: &str, known: &HashMap<String, Resolver>) -> String {

@@ -8,7 +8,7 @@ use crate::{
         response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context},
-    engine::{Decision, LiveClaim, Request, Settled},
+    engine::{Attempt, Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
@@ -112,7 +112,7 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
-    let Some(shared) = Idempotency::of(request) else {
+    let Some(shared) = Idempotency::of(request).filter(|shared| shared.serves(route)) else {
         return Admission::Refused(not_configured(request, route.name));
     };
     let policy = shared.effective(route);
@@ -334,9 +334,9 @@ impl Admitted {
             None => self.policy.releases(response.status().as_u16()),
         };
         if released {
-            let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+            let about = claim.about();
             let settled = claim.release().await;
-            return send(self.unless_fenced(settled, &id, &engine, response).await);
+            return send(self.unless_fenced(settled, &about, response).await);
         }
         match Retention::of(&response, self.policy.max_response) {
             Retention::Whole => self.settle_whole(claim, response, send).await,
@@ -353,9 +353,9 @@ impl Admitted {
         let tombstone = Answer::Tombstone {
             code: response.status().as_u16(),
         };
-        let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+        let about = claim.about();
         let settled = claim.complete(tombstone).await;
-        let response = self.unless_fenced(settled, &id, &engine, response).await;
+        let response = self.unless_fenced(settled, &about, response).await;
         if settled == Settled::Fenced {
             return send(response);
         }
@@ -366,7 +366,7 @@ impl Admitted {
     }
 
     async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
-        let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+        let about = claim.about();
         let (head, body) = response.into_parts();
         let code = head.status().as_u16();
         match collect(body, self.policy.max_response).await {
@@ -377,7 +377,7 @@ impl Admitted {
                     Some(bytes) => BoxBody::new(bytes),
                     None => BoxBody::new(actix_web::body::None::new()),
                 });
-                send(self.unless_fenced(settled, &id, &engine, response).await);
+                send(self.unless_fenced(settled, &about, response).await);
             }
             // It broke off, or held more than it had announced.
             partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
@@ -431,15 +431,14 @@ impl Admitted {
     async fn unless_fenced(
         &self,
         settled: Settled,
-        id: &RecordId,
-        engine: &Arc<crate::engine::Engine>,
+        about: &Attempt,
         response: HttpResponse,
     ) -> HttpResponse {
         if settled != Settled::Fenced {
             return response;
         }
         self.shared.count("fenced");
-        match Box::pin(engine.answer_of_the_winner(id)).await {
+        match Box::pin(self.shared.engine.answer_of_the_winner(about)).await {
             Some(decision) => self.without_running(decision),
             None => response,
         }
