@@ -2,6 +2,7 @@
 
 use crate::{
     key::IdempotencyKey,
+    lease::Lost,
     record::RecordId,
     steps::{StepError, Steps},
 };
@@ -12,7 +13,6 @@ use std::{
     future::{Ready, ready},
     sync::{Arc, OnceLock},
 };
-use tokio::sync::watch;
 use uuid::Uuid;
 
 /// The attempt a handler runs in; an extractor.
@@ -47,7 +47,7 @@ pub(crate) struct ClaimContext {
     pub(crate) key: IdempotencyKey,
     pub(crate) attempt: u32,
     /// None on a transactional route, whose claim is the transaction.
-    pub(crate) lost: Option<watch::Receiver<bool>>,
+    pub(crate) lost: Option<Arc<Lost>>,
     /// None on a transactional route.
     pub(crate) steps: Option<Steps>,
 }
@@ -150,10 +150,8 @@ impl Context {
     /// Never resolves for a request without a key, nor on a transactional route: there the commit is
     /// refused.
     pub async fn lease_lost(&self) {
-        if let Some(mut lost) = self.0.claim.get().and_then(|claim| claim.lost.clone())
-            && lost.wait_for(|lost| *lost).await.is_ok()
-        {
-            return;
+        if let Some(lost) = self.0.claim.get().and_then(|claim| claim.lost.as_ref()) {
+            return lost.wait().await;
         }
         std::future::pending().await
     }

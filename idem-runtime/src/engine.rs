@@ -4,7 +4,7 @@
 
 use crate::{
     drain::InFlight,
-    lease::{HeldLease, LeaseKeeper},
+    lease::{HeldLease, LeaseKeeper, Lost},
     policy::{Abandonment, EffectivePolicy, OnStoreError},
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId, State, StoredResponse},
@@ -16,11 +16,7 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{error::Error, sync::Arc, time::Duration};
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 use uuid::Uuid;
 
 /// Pause before a claim is repeated whose answer got lost.
@@ -352,8 +348,8 @@ fn retry_after(running_for: Duration, lease: Duration) -> Duration {
     running_for.min(lease).max(SECOND).min(lease.max(SECOND))
 }
 
-/// Which record an attempt was about, for after it has been settled.
-#[derive(Debug, Clone)]
+/// Which record a fenced attempt was about.
+#[derive(Debug)]
 pub(crate) struct Attempt {
     id: RecordId,
     fingerprint: String,
@@ -375,14 +371,14 @@ pub(crate) struct LiveClaim {
 }
 
 /// What became of an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Settled {
     /// The store has it.
     Saved,
     /// The store could not be reached; it is tried again in the background.
     Pending,
     /// Another attempt owns the key: this outcome is nobody's answer.
-    Fenced,
+    Fenced(Attempt),
 }
 
 impl LiveClaim {
@@ -406,16 +402,8 @@ impl LiveClaim {
         )
     }
 
-    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
+    pub(crate) fn lost(&self) -> Arc<Lost> {
         self.lease.lost()
-    }
-
-    /// To ask the engine about when this claim turns out to be fenced.
-    pub(crate) fn about(&self) -> Attempt {
-        Attempt {
-            id: self.id.clone(),
-            fingerprint: self.fingerprint.clone(),
-        }
     }
 
     /// Saves the answer of the attempt.
@@ -447,7 +435,10 @@ impl LiveClaim {
                     attempt = self.attempt,
                     "lease lost: the outcome of this attempt is refused, another owns the key"
                 );
-                Settled::Fenced
+                Settled::Fenced(Attempt {
+                    id: self.id,
+                    fingerprint: self.fingerprint,
+                })
             }
             Err(error) => {
                 tracing::error!(

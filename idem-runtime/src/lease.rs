@@ -9,14 +9,13 @@ use crate::{
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 use uuid::Uuid;
 
 /// Every claim this process holds, and the task that renews them.
@@ -42,7 +41,37 @@ struct Live {
     /// Its outcome is on the way to the store. A renewal that comes after it finds a finished
     /// record: what that means, the outcome's own answer tells.
     settling: bool,
-    lost: watch::Sender<bool>,
+    lost: Arc<Lost>,
+}
+
+/// Whether a claim can no longer be kept.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    told: AtomicBool,
+    telling: Notify,
+}
+
+impl Lost {
+    /// Says so; false if it was said before.
+    fn tell(&self) -> bool {
+        let first = !self.told.swap(true, Ordering::AcqRel);
+        self.telling.notify_waiters();
+        first
+    }
+
+    fn is_told(&self) -> bool {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// Resolves when it is said, at once if it was.
+    pub(crate) async fn wait(&self) {
+        let mut telling = std::pin::pin!(self.telling.notified());
+        // Listening before looking: what is said in between is not missed.
+        telling.as_mut().enable();
+        if !self.is_told() {
+            telling.await;
+        }
+    }
 }
 
 /// A claim that is being kept alive, until this is dropped.
@@ -50,13 +79,13 @@ struct Live {
 pub(crate) struct HeldLease {
     keeper: Arc<LeaseKeeper>,
     owner: Uuid,
-    lost: watch::Receiver<bool>,
+    lost: Arc<Lost>,
 }
 
 impl HeldLease {
-    /// Turns true when the claim can no longer be kept.
-    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
-        self.lost.clone()
+    /// Tells when the claim can no longer be kept.
+    pub(crate) fn lost(&self) -> Arc<Lost> {
+        Arc::clone(&self.lost)
     }
 }
 
@@ -111,7 +140,7 @@ impl LeaseKeeper {
         lease: Duration,
         claimed: Instant,
     ) -> HeldLease {
-        let (lost, receiver) = watch::channel(false);
+        let lost = Arc::new(Lost::default());
         let due = claimed + lease / 3;
         let wake = {
             let mut state = self.state();
@@ -122,7 +151,7 @@ impl LeaseKeeper {
                     lease,
                     renewed: claimed,
                     settling: false,
-                    lost,
+                    lost: Arc::clone(&lost),
                 },
             );
             state.next_look.is_none_or(|look| due < look)
@@ -133,7 +162,7 @@ impl LeaseKeeper {
         HeldLease {
             keeper: Arc::clone(self),
             owner,
-            lost: receiver,
+            lost,
         }
     }
 
@@ -178,7 +207,7 @@ impl LeaseKeeper {
                             path = live.id.request_path(),
                             "lease lost: the claim of a running request was taken over or resolved"
                         );
-                        live.lost.send_replace(true);
+                        live.lost.tell();
                     }
                     _ => {}
                 },
@@ -189,7 +218,7 @@ impl LeaseKeeper {
     /// After a failed call: claims that may have been taken over meanwhile are told so.
     fn not_renewed(&self, now: Instant) {
         for live in self.state().live.values() {
-            if live.renewed + live.lease <= now && !live.lost.send_replace(true) {
+            if live.renewed + live.lease <= now && live.lost.tell() {
                 tracing::error!(
                     record = %live.id.digest(),
                     path = live.id.request_path(),
@@ -246,6 +275,7 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used)]
     use super::*;
     use crate::store::MemoryStore;
 
@@ -267,7 +297,7 @@ mod tests {
     async fn a_lost_renewal_tells_the_running_request() {
         let (keeper, lease, renewal) = held();
         keeper.renewed(&[renewal], &[Renewed::Lost], Instant::now());
-        assert!(*lease.lost().borrow());
+        assert!(lease.lost().is_told());
     }
 
     #[tokio::test(start_paused = true)]
@@ -275,7 +305,7 @@ mod tests {
         let (keeper, lease, renewal) = held();
         lease.settling();
         keeper.renewed(&[renewal], &[Renewed::Lost], Instant::now());
-        assert!(!*lease.lost().borrow());
+        assert!(!lease.lost().is_told());
     }
 
     #[tokio::test(start_paused = true)]
@@ -298,8 +328,22 @@ mod tests {
     async fn a_lease_that_could_not_be_renewed_in_time_is_told() {
         let (keeper, lease, _) = held();
         keeper.not_renewed(Instant::now() + LEASE / 2);
-        assert!(!*lease.lost().borrow());
+        assert!(!lease.lost().is_told());
         keeper.not_renewed(Instant::now() + LEASE);
-        assert!(*lease.lost().borrow());
+        assert!(lease.lost().is_told());
+    }
+
+    #[tokio::test]
+    async fn everybody_who_waits_for_a_loss_is_told_early_or_late() {
+        let lost = Arc::new(Lost::default());
+        let early = tokio::spawn({
+            let lost = Arc::clone(&lost);
+            async move { lost.wait().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(lost.tell(), "the first to say so");
+        assert!(!lost.tell());
+        early.await.expect("told");
+        lost.wait().await;
     }
 }

@@ -8,7 +8,7 @@ use crate::{
         response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context},
-    engine::{Attempt, Decision, LiveClaim, Request, Settled},
+    engine::{Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
@@ -334,9 +334,8 @@ impl Admitted {
             None => self.policy.releases(response.status().as_u16()),
         };
         if released {
-            let about = claim.about();
             let settled = claim.release().await;
-            return send(self.unless_fenced(settled, &about, response).await);
+            return send(self.unless_fenced(settled, response).await);
         }
         match Retention::of(&response, self.policy.max_response) {
             Retention::Whole => self.settle_whole(claim, response, send).await,
@@ -353,11 +352,9 @@ impl Admitted {
         let tombstone = Answer::Tombstone {
             code: response.status().as_u16(),
         };
-        let about = claim.about();
         let settled = claim.complete(tombstone).await;
-        let response = self.unless_fenced(settled, &about, response).await;
-        if settled == Settled::Fenced {
-            return send(response);
+        if let Settled::Fenced(_) = settled {
+            return send(self.unless_fenced(settled, response).await);
         }
         let (client, live) = LiveBody::new(size);
         let (head, body) = response.into_parts();
@@ -366,7 +363,6 @@ impl Admitted {
     }
 
     async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
-        let about = claim.about();
         let (head, body) = response.into_parts();
         let code = head.status().as_u16();
         match collect(body, self.policy.max_response).await {
@@ -377,7 +373,7 @@ impl Admitted {
                     Some(bytes) => BoxBody::new(bytes),
                     None => BoxBody::new(actix_web::body::None::new()),
                 });
-                send(self.unless_fenced(settled, &about, response).await);
+                send(self.unless_fenced(settled, response).await);
             }
             // It broke off, or held more than it had announced.
             partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
@@ -428,17 +424,12 @@ impl Admitted {
 
     /// The attempt's own response, unless another attempt owns the key: then that one's answer is
     /// the answer.
-    async fn unless_fenced(
-        &self,
-        settled: Settled,
-        about: &Attempt,
-        response: HttpResponse,
-    ) -> HttpResponse {
-        if settled != Settled::Fenced {
+    async fn unless_fenced(&self, settled: Settled, response: HttpResponse) -> HttpResponse {
+        let Settled::Fenced(attempt) = settled else {
             return response;
-        }
+        };
         self.shared.count("fenced");
-        match Box::pin(self.shared.engine.answer_of_the_winner(about)).await {
+        match Box::pin(self.shared.engine.answer_of_the_winner(&attempt)).await {
             Some(decision) => self.without_running(decision),
             None => response,
         }
