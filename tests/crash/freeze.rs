@@ -1,7 +1,7 @@
 //! A process that stands still beyond its lease, and comes back.
 
 use crate::{LAB, settled};
-use idem_tests::harness::{Site, assert_replay, durable, eventually};
+use idem_tests::harness::{Site, assert_replay, durable};
 use nix::sys::signal::Signal;
 
 #[tokio::test]
@@ -22,10 +22,7 @@ async fn an_owner_that_wakes_up_after_a_takeover_changes_nothing() {
         assert_replay(&second, &frozen.await.unwrap());
         assert_replay(&second, &elsewhere.send().await);
         assert_replay(&second, &order.send().await);
-        eventually("a log line", async || {
-            site.lab.log().contains("lease lost").then_some(())
-        })
-        .await;
+        site.lab.logged("lease lost").await;
     })
     .await;
 }

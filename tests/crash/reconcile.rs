@@ -1,7 +1,7 @@
 //! Somebody is asked what became of an operation whose process died.
 
 use crate::{LAB, settled};
-use idem_tests::harness::{Site, durable};
+use idem_tests::harness::{Site, durable, eventually};
 use std::time::{Duration, Instant};
 
 const FLAGS: &[&str] = &["--lease", "1s"];
@@ -66,9 +66,16 @@ async fn of_several_processes_one_asks() {
             settled(&order).await.assert_created();
             assert_eq!(site.journal.effects(key), 1, "{key}");
         }
-        let labs = others.iter().chain([&site.lab]);
-        let told = labs.map(|lab| lab.log().matches("abandoned record reconciled").count());
-        assert_eq!(told.sum::<usize>(), keys.len());
+        let told = || -> usize {
+            let labs = others.iter().chain([&site.lab]);
+            labs.map(|lab| lab.log().matches("abandoned record reconciled").count())
+                .sum()
+        };
+        eventually("all log lines", async || {
+            (told() >= keys.len()).then_some(())
+        })
+        .await;
+        assert_eq!(told(), keys.len());
     })
     .await;
 }

@@ -113,12 +113,12 @@ async fn a_panic_after_the_client_has_left_is_logged_and_settles_the_key() {
         let again = settled(&site.post("/default").key("very-secret-key").json("{}")).await;
         assert_eq!(again.status, 500);
         assert!(again.is_replay(), "{again:?}");
-        let log = site.lab.log();
-        let line = log
-            .lines()
-            .find(|line| line.contains("panicked: the request asked for a panic"));
-        let line = line.unwrap_or_else(|| panic!("no log line in {log}"));
+        let line = site
+            .lab
+            .logged("panicked: the request asked for a panic")
+            .await;
         assert!(line.contains("handler=") && line.contains("key="), "{line}");
+        let log = site.lab.log();
         assert!(
             !log.contains("very-secret-key"),
             "the key is in the log: {log}"

@@ -68,7 +68,7 @@ async fn an_owner_that_fell_silent_loses_its_key_after_the_lease_and_not_before(
             // The first attempt's outcome is nobody's answer: it gets the one that stands.
             assert_replay(&second, &silent.await.unwrap());
             assert_replay(&second, &order.send().await);
-            assert!(site.lab.log().contains("lease lost"), "{}", site.lab.log());
+            site.lab.logged("lease lost").await;
         },
     )
     .await;

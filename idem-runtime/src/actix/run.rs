@@ -338,24 +338,31 @@ impl Admitted {
             let settled = claim.release().await;
             return send(self.unless_fenced(settled, &about, response).await);
         }
-        let code = response.status().as_u16();
         match Retention::of(&response, self.policy.max_response) {
             Retention::Whole => self.settle_whole(claim, response, send).await,
-            Retention::Never => {
-                let size = response.body().size();
-                let about = claim.about();
-                let settled = claim.complete(Answer::Tombstone { code }).await;
-                let response = self.unless_fenced(settled, &about, response).await;
-                if settled == Settled::Fenced {
-                    return send(response);
-                }
-                let (client, live) = LiveBody::new(size);
-                let (head, body) = response.into_parts();
-                send(head.set_body(BoxBody::new(live)));
-                pass(body, client).await;
-            }
-            Retention::WhilePassing => self.settle_passing(claim, response, send).await,
+            // In boxes of their own: what is seldom needed must not make the section larger, which
+            // takes memory for each request.
+            Retention::Never => Box::pin(self.settle_unkept(claim, response, send)).await,
+            Retention::WhilePassing => Box::pin(self.settle_passing(claim, response, send)).await,
         }
+    }
+
+    /// The client gets the whole body, the record a tombstone.
+    async fn settle_unkept(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+        let size = response.body().size();
+        let tombstone = Answer::Tombstone {
+            code: response.status().as_u16(),
+        };
+        let about = claim.about();
+        let settled = claim.complete(tombstone).await;
+        let response = self.unless_fenced(settled, &about, response).await;
+        if settled == Settled::Fenced {
+            return send(response);
+        }
+        let (client, live) = LiveBody::new(size);
+        let (head, body) = response.into_parts();
+        send(head.set_body(BoxBody::new(live)));
+        pass(body, client).await;
     }
 
     async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
@@ -379,7 +386,7 @@ impl Admitted {
                     "a response's body could not be retained"
                 );
                 claim.complete(Answer::Tombstone { code }).await;
-                respond(head, partial, send).await;
+                Box::pin(respond(head, partial, send)).await;
             }
         }
     }
@@ -431,7 +438,7 @@ impl Admitted {
             return response;
         }
         self.shared.count("fenced");
-        match self.shared.engine.answer_of_the_winner(about).await {
+        match Box::pin(self.shared.engine.answer_of_the_winner(about)).await {
             Some(decision) => self.without_running(decision),
             None => response,
         }

@@ -363,8 +363,8 @@ struct Fields(Vec<u8>);
 
 impl Fields {
     fn new() -> Self {
-        // Enough for the fields of an ordinary request.
-        Self(Vec::with_capacity(256))
+        // Enough for an ordinary request with a small body.
+        Self(Vec::with_capacity(512))
     }
 
     fn add(&mut self, tag: Tag, value: &[u8]) {

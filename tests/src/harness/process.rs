@@ -89,6 +89,17 @@ impl Lab {
         lock(&self.log).clone()
     }
 
+    /// Waits for a line of its log that holds this text. What it wrote takes a moment to arrive.
+    pub async fn logged(&self, text: &str) -> String {
+        super::eventually(text, async || {
+            let log = self.log();
+            log.lines()
+                .find(|line| line.contains(text))
+                .map(str::to_owned)
+        })
+        .await
+    }
+
     /// Sends it a signal.
     ///
     /// # Panics

@@ -25,8 +25,8 @@ pub(super) struct Shard {
     /// By hash: the first of the records with it. The others, if there ever are any, follow
     /// [`Entry::next`].
     names: HashMap<u64, Slot>,
-    /// By the moment at which they end, and [`Entry::sequence`].
-    ends: BTreeSet<(StoreTime, u64, Slot)>,
+    /// By the moment at which they end.
+    ends: BTreeSet<(StoreTime, Slot)>,
     /// By [`Entry::sequence`].
     running: BTreeMap<u64, Slot>,
     finished: BTreeMap<u64, Slot>,
@@ -74,16 +74,20 @@ impl Shard {
         let before = Standing::of(entry);
         let result = change(entry);
         let after = Standing::of(entry);
-        if before != after {
-            self.delist(slot, before);
-            self.enlist(slot, after);
+        if before.end != after.end {
+            self.ends.remove(&(before.end, slot));
+            self.ends.insert((after.end, slot));
+        }
+        if before.order() != after.order() {
+            self.order(before).remove(&before.sequence);
+            self.order(after).insert(after.sequence, slot);
         }
         Some(result)
     }
 
     /// Removes one record that is no longer live.
     pub(super) fn remove_ended(&mut self, now: StoreTime) -> Option<Entry> {
-        let &(end, _, slot) = self.ends.first()?;
+        let &(end, slot) = self.ends.first()?;
         if now < end {
             return None;
         }
@@ -156,28 +160,26 @@ impl Shard {
     }
 
     fn enlist(&mut self, slot: Slot, standing: Standing) {
-        let order = if standing.is_running {
-            &mut self.running
-        } else {
-            &mut self.finished
-        };
-        order.insert(standing.sequence, slot);
-        self.ends.insert((standing.end, standing.sequence, slot));
+        self.order(standing).insert(standing.sequence, slot);
+        self.ends.insert((standing.end, slot));
     }
 
     fn delist(&mut self, slot: Slot, standing: Standing) {
-        let order = if standing.is_running {
+        self.order(standing).remove(&standing.sequence);
+        self.ends.remove(&(standing.end, slot));
+    }
+
+    fn order(&mut self, standing: Standing) -> &mut BTreeMap<u64, Slot> {
+        if standing.is_running {
             &mut self.running
         } else {
             &mut self.finished
-        };
-        order.remove(&standing.sequence);
-        self.ends.remove(&(standing.end, standing.sequence, slot));
+        }
     }
 }
 
 /// What a record's place in the orders depends on.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Standing {
     end: StoreTime,
     sequence: u64,
@@ -191,6 +193,11 @@ impl Standing {
             sequence: entry.sequence,
             is_running: entry.is_running(),
         }
+    }
+
+    /// Which order it is in, and where.
+    fn order(&self) -> (bool, u64) {
+        (self.is_running, self.sequence)
     }
 }
 
