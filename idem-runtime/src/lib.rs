@@ -14,6 +14,8 @@ mod context;
 mod drain;
 mod engine;
 pub mod fingerprint;
+#[doc = include_str!("guarantees.md")]
+pub mod guarantees {}
 pub mod key;
 mod lease;
 pub mod outcome;

@@ -5,6 +5,7 @@
 mod app;
 mod contract;
 mod faults;
+mod guarantees;
 mod startup;
 mod transactions;
 mod waiting;

@@ -6,11 +6,14 @@ use actix_web::{
     error::JsonPayloadError,
     http::{
         StatusCode,
-        header::{CACHE_CONTROL, WWW_AUTHENTICATE},
+        header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE},
     },
     web,
 };
-use serde_json::json;
+use idem_runtime::record::StoredResponse;
+use serde_json::{Value, json};
+
+const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was not fulfilled.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +22,7 @@ pub enum ApiError {
     /// No token, or one that nobody has.
     #[error("Send `Authorization: Bearer` and a token.")]
     Unauthorized,
-    /// The body is not an order.
+    /// The body is not what it should be.
     #[error("{0}")]
     InvalidBody(#[from] JsonPayloadError),
     /// The order names something that is not sold.
@@ -41,11 +44,10 @@ pub enum ApiError {
     #[error("The payment gateway cannot be reached; nothing was charged. Retry later.")]
     PaymentUnavailable,
     /// The gateway did not say whether it charged.
-    #[error("The payment gateway did not answer. Order {order_id} stays pending until it does.")]
-    PaymentUnknown {
-        /// The order that waits.
-        order_id: i64,
-    },
+    #[error(
+        "The payment gateway did not say whether it charged. Retry with the same key: it charges once."
+    )]
+    PaymentUnknown,
     /// There is no such order, or it is somebody else's.
     #[error("There is no such order.")]
     OrderNotFound,
@@ -64,10 +66,27 @@ impl ApiError {
             ApiError::InsufficientStock(_) => "insufficient-stock",
             ApiError::PaymentDeclined => "payment-declined",
             ApiError::PaymentUnavailable => "payment-unavailable",
-            ApiError::PaymentUnknown { .. } => "payment-unknown",
+            ApiError::PaymentUnknown => "payment-unknown",
             ApiError::OrderNotFound => "order-not-found",
             ApiError::Database(_) => "internal",
         }
+    }
+
+    fn problem(&self) -> Value {
+        json!({
+            "type": format!("urn:orders:{}", self.slug()),
+            "title": self.slug().replace('-', " "),
+            "status": self.status_code().as_u16(),
+            "detail": self.to_string(),
+        })
+    }
+
+    /// The answer of this error, for a record.
+    pub(crate) fn stored(&self) -> StoredResponse {
+        StoredResponse::new(self.status_code().as_u16())
+            .header(CONTENT_TYPE.as_str(), PROBLEM_JSON)
+            .header(CACHE_CONTROL.as_str(), "no-store")
+            .body(self.problem().to_string())
     }
 }
 
@@ -82,7 +101,7 @@ impl ResponseError for ApiError {
             ApiError::InsufficientStock(_) => StatusCode::CONFLICT,
             ApiError::PaymentDeclined => StatusCode::PAYMENT_REQUIRED,
             ApiError::PaymentUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            ApiError::PaymentUnknown { .. } => StatusCode::BAD_GATEWAY,
+            ApiError::PaymentUnknown => StatusCode::BAD_GATEWAY,
             ApiError::OrderNotFound => StatusCode::NOT_FOUND,
             ApiError::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -94,17 +113,12 @@ impl ResponseError for ApiError {
         }
         let mut response = HttpResponse::build(self.status_code());
         response
-            .content_type("application/problem+json")
+            .content_type(PROBLEM_JSON)
             .insert_header((CACHE_CONTROL, "no-store"));
         if matches!(self, ApiError::Unauthorized) {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
         }
-        response.json(json!({
-            "type": format!("urn:orders:{}", self.slug()),
-            "title": self.slug().replace('-', " "),
-            "status": self.status_code().as_u16(),
-            "detail": self.to_string(),
-        }))
+        response.json(self.problem())
     }
 }
 

@@ -49,6 +49,28 @@ pub enum ChargeError {
     Unknown,
 }
 
+/// What the gateway knows of a charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// The money has moved.
+    Charged(Charge, Receipt),
+    /// It was refused.
+    Declined,
+    /// It has been asked for and is not settled.
+    UnderWay,
+    /// It has not been asked for.
+    Nothing,
+}
+
+/// A charge as the gateway lists it.
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(flatten)]
+    charge: Charge,
+    charge_id: Option<String>,
+}
+
 impl Gateway {
     /// A client of the gateway at `url`.
     ///
@@ -83,6 +105,26 @@ impl Gateway {
             }
         }
         Err(known)
+    }
+
+    /// What became of the charge under `key`. Moves nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the gateway does not say.
+    pub async fn find(&self, key: Uuid) -> Result<Found, reqwest::Error> {
+        let asked = self.http.get(format!("{}/{key}", self.charges)).send();
+        let response = asked.await?;
+        match response.status() {
+            StatusCode::NOT_FOUND => return Ok(Found::Nothing),
+            StatusCode::ACCEPTED => return Ok(Found::UnderWay),
+            _ => {}
+        }
+        let listed: Listed = response.error_for_status()?.json().await?;
+        Ok(match listed.charge_id {
+            Some(charge_id) => Found::Charged(listed.charge, Receipt { charge_id }),
+            None => Found::Declined,
+        })
     }
 
     async fn ask(&self, key: Uuid, charge: &Charge) -> Result<Receipt, ChargeError> {

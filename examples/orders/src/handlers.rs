@@ -1,67 +1,100 @@
-//! The HTTP API. One attribute makes a retry of `create_order` safe; nothing else here knows of it.
+//! The HTTP API: one model for effects in the same database, one for effects elsewhere. One
+//! attribute each makes a retry safe; nothing else here knows of it.
 
 use crate::{
     auth::AuthUser,
     error::ApiError,
-    gateway::{ChargeError, Gateway},
-    model::{Charge, NewOrder, Order, OrderCreated, OrderList, Status},
-    store::OrderStore,
+    gateway::{ChargeError, Found, Gateway},
+    model::{Charge, NewOrder, NewPayment, Order, OrderCreated, OrderList, PaymentMade},
+    store::{self, OrderStore},
 };
 use actix_web::{HttpResponse, ResponseError, get, http::header::LOCATION, post, web};
-use idem_runtime::{Context, idempotent, outcome};
+use idem_runtime::{Abandoned, Context, Resolution, idempotent, outcome, record::StoredResponse};
+use sqlx::SqliteConnection;
 
-/// Registers the API's routes.
+/// Registers the API's routes, apart from `POST /api/v1/orders`: which handler that is depends on
+/// where the records stand.
 pub fn routes(config: &mut web::ServiceConfig) {
     config
-        .service(create_order)
+        .service(create_payment)
         .service(list_orders)
         .service(show_order);
 }
 
-/// Reserve, charge, confirm. The effects lie in two systems, so there is no one transaction around
-/// them. A process killed between two steps leaves the order `pending`, with or without a charge;
-/// its claim then runs out, and on the default policy (`abandoned = "hold"`) every retry is
-/// answered 409 `outcome-unknown`: the operation may be unfinished, but it never happens twice. The
-/// order keeps the charge's key, by which the gateway can say what became of the money.
-#[idempotent(scope = "user", ttl = "24h")]
+/// Everything that happens here happens in one database, so it happens exactly once: stock, order
+/// and this answer are one commit. Killed before it, nothing has happened and the retry runs;
+/// killed after it, the retry gets the answer.
+///
+/// The card is charged outside of this transaction, which could not take a charge back: an order
+/// that is committed as `pending` is the cashier's to collect (`cashier.rs`).
+#[idempotent(scope = "user", ttl = "24h", transaction = tx)]
 #[post("/api/v1/orders")]
-async fn create_order(
+pub(crate) async fn create_order(
     user: AuthUser,
     order: web::Json<NewOrder>,
+    context: Context,
+    tx: &mut SqliteConnection,
+) -> Result<HttpResponse, ApiError> {
+    let order_id = store::place(tx, &user, &order, context.downstream_key("charge")).await?;
+    Ok(order_created(order_id))
+}
+
+/// A further payment on an order, such as a tip. Here the effect is in another system. It happens
+/// at most once because the gateway recognises a repeat by its key; and where a process is killed
+/// between the charge and the answer, the gateway is asked what became of it, so that a retry gets
+/// an answer, and not the advice to look it up.
+#[idempotent(scope = "user", ttl = "24h", reconcile = ask_gateway)]
+#[post("/api/v1/payments")]
+async fn create_payment(
+    user: AuthUser,
+    payment: web::Json<NewPayment>,
     orders: web::Data<OrderStore>,
     gateway: web::Data<Gateway>,
     context: Context,
 ) -> Result<HttpResponse, ApiError> {
-    // The same for every attempt at this order: the gateway, too, recognises a repeat.
+    let order = orders.find(&user, payment.order_id()).await?;
+    let order = order.ok_or(ApiError::OrderNotFound)?;
+    let charge = Charge::further(order.order_id, &payment);
+
+    // The same for every attempt at this payment.
     let charge_key = context.downstream_key("charge");
-
-    // Stock and order in one transaction: killed before its end, neither exists.
-    let order_id = orders.place(&user, &order, charge_key).await?;
-
-    // Killed from here on: stock is reserved, and the money may have moved or not.
-    let charge = Charge::of(order_id, &order);
     match gateway.charge(charge_key, &charge).await {
-        Ok(receipt) => orders.mark_paid(order_id, &receipt).await?,
+        // Killed here: the money has moved and nothing is written down. `ask_gateway` repairs it.
+        Ok(receipt) => {
+            let made = orders.enter_payment(charge_key, &charge, &receipt).await?;
+            Ok(HttpResponse::Created().json(made))
+        }
         // An answer like any other: kept, and replayed to retries of this key.
-        Err(ChargeError::Declined) => {
-            orders.cancel(order_id, Status::Declined).await?;
-            return Err(ApiError::PaymentDeclined);
+        Err(ChargeError::Declined) => Err(ApiError::PaymentDeclined),
+        // Nothing has happened, or the gateway knows what: a retry asks it under the same key.
+        Err(ChargeError::Unreachable) => Ok(outcome::release(
+            ApiError::PaymentUnavailable.error_response(),
+        )),
+        Err(ChargeError::Unknown) => {
+            Ok(outcome::release(ApiError::PaymentUnknown.error_response()))
         }
-        // No charge was made and the order is taken back: nothing happened, so a retry may run.
-        Err(ChargeError::Unreachable) => {
-            orders.cancel(order_id, Status::Cancelled).await?;
-            return Ok(outcome::release(
-                ApiError::PaymentUnavailable.error_response(),
-            ));
-        }
-        // The money may have moved: the order stays `pending` and this answer is kept, because a
-        // second run could charge twice.
-        Err(ChargeError::Unknown) => return Err(ApiError::PaymentUnknown { order_id }),
     }
-    // Killed from here on: everything is done and only the answer is missing.
-    Ok(HttpResponse::Created()
-        .insert_header((LOCATION, format!("/api/v1/orders/{order_id}")))
-        .json(OrderCreated { order_id }))
+}
+
+/// What became of a payment whose process was killed: the gateway knows, by the key of the charge.
+async fn ask_gateway(payment: Abandoned) -> Resolution {
+    let (Some(gateway), Some(orders)) = (payment.value::<Gateway>(), payment.value::<OrderStore>())
+    else {
+        return Resolution::Pending;
+    };
+    let charge_key = payment.downstream_key("charge");
+    match gateway.find(charge_key).await {
+        Ok(Found::Charged(charge, receipt)) => {
+            match orders.enter_payment(charge_key, &charge, &receipt).await {
+                Ok(made) => payment_made(&made),
+                Err(_) => Resolution::Pending,
+            }
+        }
+        Ok(Found::Declined) => Resolution::Complete(ApiError::PaymentDeclined.stored()),
+        // Should the killed process's charge still be on its way, then the retry's has the same key.
+        Ok(Found::Nothing) => Resolution::Release,
+        Ok(Found::UnderWay) | Err(_) => Resolution::Pending,
+    }
 }
 
 /// The caller's orders, newest first.
@@ -83,4 +116,18 @@ async fn show_order(
 ) -> Result<web::Json<Order>, ApiError> {
     let order = orders.find(&user, *id).await?;
     order.map(web::Json).ok_or(ApiError::OrderNotFound)
+}
+
+pub(crate) fn order_created(order_id: i64) -> HttpResponse {
+    HttpResponse::Created()
+        .insert_header((LOCATION, format!("/api/v1/orders/{order_id}")))
+        .json(OrderCreated { order_id })
+}
+
+/// The answer that `create_payment` would have given.
+fn payment_made(made: &PaymentMade) -> Resolution {
+    match StoredResponse::new(201).json(made) {
+        Ok(answer) => Resolution::Complete(answer),
+        Err(_) => Resolution::Pending,
+    }
 }

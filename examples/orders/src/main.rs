@@ -47,7 +47,7 @@ async fn main() -> ExitCode {
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     let service = Service::start(config).await?;
-    println!("orders listening on {}", service.url());
+    println!("{}{}", demo::LISTENING, service.url());
     println!("payment gateway at {}", service.gateway_url());
     println!(
         "try it, twice:\n  \

@@ -1,7 +1,7 @@
 //! What goes over the wire, valid by construction.
 
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::{collections::HashSet, str::FromStr};
 
 /// The most that can be ordered of one item at a time.
 const MAX_QUANTITY: u32 = 1000;
@@ -49,6 +49,22 @@ impl Currency {
     pub fn as_str(self) -> &'static str {
         match self {
             Currency::Rub => "RUB",
+        }
+    }
+}
+
+/// A currency that the shop is not paid in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a currency of this shop")]
+pub struct UnknownCurrency(String);
+
+impl FromStr for Currency {
+    type Err = UnknownCurrency;
+
+    fn from_str(code: &str) -> Result<Currency, UnknownCurrency> {
+        match code {
+            "RUB" => Ok(Currency::Rub),
+            other => Err(UnknownCurrency(other.to_owned())),
         }
     }
 }
@@ -109,30 +125,68 @@ impl NewOrder {
     }
 }
 
-/// Where an order stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Status {
-    /// Stock is reserved; the payment is under way or its outcome is unknown.
-    Pending,
-    /// Charged.
-    Paid,
-    /// The payment was declined; the stock is free again.
-    Declined,
-    /// The payment could not be tried; the stock is free again.
-    Cancelled,
+/// A further payment on an order as a client sends it, checked as far as that is possible without
+/// the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "PaymentBody")]
+pub struct NewPayment {
+    order_id: i64,
+    amount: i64,
+    currency: Currency,
 }
 
-impl Status {
-    /// The text in the database and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Status::Pending => "pending",
-            Status::Paid => "paid",
-            Status::Declined => "declined",
-            Status::Cancelled => "cancelled",
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaymentBody {
+    order_id: i64,
+    amount: i64,
+    #[serde(default = "roubles")]
+    currency: Currency,
+}
+
+fn roubles() -> Currency {
+    Currency::Rub
+}
+
+/// What is wrong with a payment at first sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("`amount` must be 1 or more")]
+pub struct InvalidPayment;
+
+impl TryFrom<PaymentBody> for NewPayment {
+    type Error = InvalidPayment;
+
+    fn try_from(body: PaymentBody) -> Result<NewPayment, InvalidPayment> {
+        if body.amount < 1 {
+            return Err(InvalidPayment);
         }
+        Ok(NewPayment {
+            order_id: body.order_id,
+            amount: body.amount,
+            currency: body.currency,
+        })
     }
+}
+
+impl NewPayment {
+    /// The order that it is for.
+    pub fn order_id(&self) -> i64 {
+        self.order_id
+    }
+}
+
+/// The answer to a new payment, and a payment as part of its order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PaymentMade {
+    /// Number of the payment.
+    pub payment_id: i64,
+    /// The order that it is for.
+    pub order_id: i64,
+    /// How much was paid.
+    pub amount: i64,
+    /// The gateway's number for the charge.
+    pub charge_id: String,
 }
 
 /// The answer to a new order.
@@ -147,7 +201,8 @@ pub(crate) struct OrderCreated {
 pub struct Order {
     /// Number of the order.
     pub order_id: i64,
-    /// Where it stands.
+    /// `pending`: stock is reserved and the charge under way; `paid`; or `declined`: the card was
+    /// refused and the stock is free again.
     pub status: String,
     /// What was ordered.
     pub items: Vec<Item>,
@@ -155,6 +210,8 @@ pub struct Order {
     pub currency: String,
     /// What it costs.
     pub amount: i64,
+    /// What was paid besides.
+    pub payments: Vec<PaymentMade>,
     /// When it was placed (RFC 3339, UTC).
     pub created_at: String,
 }
@@ -175,15 +232,39 @@ pub struct Charge {
     pub amount: i64,
     /// In what.
     pub currency: Currency,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// What money is charged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Purpose {
+    /// The price of an order.
+    Order,
+    /// A further payment on it.
+    Payment,
 }
 
 impl Charge {
-    /// The charge for an order.
-    pub fn of(order_id: i64, order: &NewOrder) -> Charge {
+    /// The charge for an order that is as yet unpaid.
+    pub(crate) fn price(order_id: i64, amount: i64, currency: Currency) -> Charge {
         Charge {
             order_id,
-            amount: order.amount,
-            currency: order.currency,
+            amount,
+            currency,
+            purpose: Purpose::Order,
+        }
+    }
+
+    /// The charge for a further payment.
+    pub(crate) fn further(order_id: i64, payment: &NewPayment) -> Charge {
+        Charge {
+            order_id,
+            amount: payment.amount,
+            currency: payment.currency,
+            purpose: Purpose::Payment,
         }
     }
 }
@@ -246,6 +327,32 @@ mod tests {
             (
                 r#"{"items":[{"id":42,"quantity":1}],"currency":"RUB"}"#,
                 "missing field `amount`",
+            ),
+        ] {
+            let refused = parse(body).unwrap_err();
+            assert!(refused.contains(reason), "{body}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_payment_is_read_and_checked() {
+        let parse = |body| {
+            serde_json::from_str::<NewPayment>(body)
+                .map(|payment| Charge::further(payment.order_id(), &payment))
+                .map_err(|error| error.to_string())
+        };
+        let charge = parse(r#"{"order_id":1,"amount":150}"#).unwrap();
+        assert_eq!((charge.order_id, charge.amount), (1, 150));
+        assert_eq!(
+            parse(r#"{"order_id":1,"amount":150,"currency":"RUB"}"#),
+            Ok(charge)
+        );
+        for (body, reason) in [
+            (r#"{"order_id":1,"amount":0}"#, "1 or more"),
+            (r#"{"order_id":1}"#, "missing field `amount`"),
+            (
+                r#"{"order_id":1,"amount":1,"card":"x"}"#,
+                "unknown field `card`",
             ),
         ] {
             let refused = parse(body).unwrap_err();

@@ -2,17 +2,15 @@
 
 use crate::{
     auth::AuthUser,
+    cashier::{Cashier, collect_before_answering},
     error,
     gateway::{Gateway, Simulator},
-    handlers,
+    handlers, leased, records,
     store::OrderStore,
 };
-use actix_web::{App, HttpServer, dev::Server, web};
-use idem_runtime::{
-    BuildError, Idempotency,
-    store::{SqliteStore, StoreError},
-};
-use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+use actix_web::{App, HttpServer, dev::Server, middleware::from_fn, web};
+use idem_runtime::{BuildError, Idempotency, store::StoreError};
+use std::{error::Error, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// How the service runs.
 #[derive(Debug, Clone, clap::Args)]
@@ -25,7 +23,7 @@ pub struct Config {
         default_value = "127.0.0.1:8080"
     )]
     pub bind: SocketAddr,
-    /// SQLite file for orders and idempotency records; created if it is missing
+    /// SQLite file for orders and, without --store, idempotency records; created if it is missing
     #[arg(
         long,
         env = "ORDERS_DATABASE",
@@ -33,13 +31,17 @@ pub struct Config {
         default_value = "orders.db"
     )]
     pub database: PathBuf,
+    /// Where idempotency records stand instead: postgres://…, mysql://…, redis://… or
+    /// redis-cluster://HOST:PORT,… (build with the feature `postgres`, `mysql` or `redis`)
+    #[arg(long, env = "ORDERS_STORE", value_name = "URL", hide_env_values = true)]
+    pub store: Option<String>,
     /// Payment gateway to charge at; without it a simulator is started on a free port
     #[arg(long, env = "ORDERS_GATEWAY", value_name = "URL")]
     pub gateway: Option<String>,
     /// How long the simulated gateway takes for a charge
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = humantime::parse_duration)]
     pub gateway_delay: Duration,
-    /// How long the claim of a killed process stands before its retries are told that the outcome is unknown
+    /// How long the claim of a killed process stands before the payment gateway is asked what became of it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
     pub lease: Duration,
 }
@@ -86,6 +88,24 @@ pub enum StartError {
         /// What is wrong with it.
         source: StoreError,
     },
+    /// The store that was asked for cannot be used.
+    #[error("cannot use the {name} store: {}", reasons(.source))]
+    Store {
+        /// Name of its kind.
+        name: &'static str,
+        /// What is wrong with it.
+        source: StoreError,
+    },
+    /// The store that was asked for is not part of this build.
+    #[error(
+        "this build has no {0} store: run it with `cargo run -p orders --features {0} -- --store …`"
+    )]
+    StoreNotBuilt(&'static str),
+    /// The URL's scheme names no store.
+    #[error(
+        "--store or ORDERS_STORE takes a URL that begins with postgres://, mysql://, redis:// or redis-cluster://"
+    )]
+    UnknownStore,
     /// A route and the idempotency configuration do not fit.
     #[error(transparent)]
     Idempotency(#[from] BuildError),
@@ -100,17 +120,7 @@ impl Service {
     /// [`StartError`] says what is in the way and what to do about it.
     pub async fn start(config: Config) -> Result<Service, StartError> {
         let database = &config.database;
-        let records = SqliteStore::connect(&database.to_string_lossy())
-            .await
-            .map_err(|source| StartError::Records {
-                file: database.clone(),
-                source,
-            })?;
-        let idempotency = Idempotency::builder(records)
-            .scope("user", |user: AuthUser| user.id)
-            .lease(config.lease)
-            .build()?;
-
+        let records = records::connect(&config).await?;
         let orders = OrderStore::open(database)
             .await
             .map_err(|source| StartError::Database {
@@ -126,15 +136,37 @@ impl Service {
         };
         let gateway = Gateway::new(&gateway_url)?;
 
+        let idempotency = Idempotency::builder_on(records.store)
+            .scope("user", |user: AuthUser| user.id)
+            .lease(config.lease)
+            // What the functions that reconcile need.
+            .reconcile_with(gateway.clone())
+            .reconcile_with(orders.clone())
+            // Orders have two handlers, and where the records stand decides which is served.
+            .not_served(if records.with_orders {
+                "orders::leased"
+            } else {
+                "orders::handlers::create_order"
+            })
+            .build()?;
+
+        let cashier = Cashier::start(orders.clone(), gateway.clone());
         let app = {
             let idempotency = idempotency.clone();
             move || {
-                App::new()
+                let app = App::new()
                     .app_data(idempotency.clone())
                     .app_data(web::Data::new(orders.clone()))
                     .app_data(web::Data::new(gateway.clone()))
+                    .app_data(cashier.clone())
+                    .wrap(from_fn(collect_before_answering))
                     .configure(error::answer_in_problem_json)
-                    .configure(handlers::routes)
+                    .configure(handlers::routes);
+                if records.with_orders {
+                    app.service(handlers::create_order)
+                } else {
+                    app.service(leased::create_order)
+                }
             }
         };
         let server =
@@ -163,8 +195,8 @@ impl Service {
         &self.gateway_url
     }
 
-    /// Serves until SIGTERM or Ctrl-C, then finishes and saves every order under way, also those
-    /// whose client has left.
+    /// Serves until SIGTERM or Ctrl-C, then finishes and saves every request under way, also those
+    /// whose client has left. Orders not charged by then are left to the next process.
     ///
     /// # Errors
     ///
@@ -172,4 +204,15 @@ impl Service {
     pub async fn run(self) -> io::Result<()> {
         self.idempotency.serve(self.server).await
     }
+}
+
+/// An error and its causes, in one line.
+fn reasons(error: &StoreError) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
 }

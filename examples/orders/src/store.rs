@@ -1,13 +1,16 @@
-//! Orders and stock in SQLite.
+//! Orders, stock and payments in SQLite.
 
 use crate::{
     auth::AuthUser,
+    cashier::Due,
     error::ApiError,
     gateway::Receipt,
-    model::{Item, NewOrder, Order, Status},
+    model::{Charge, Item, NewOrder, Order, PaymentMade, UnknownCurrency},
 };
+use serde::de::DeserializeOwned;
 use sqlx::{
     Error, FromRow, Row, SqliteConnection, SqlitePool,
+    error::BoxDynError,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow},
 };
 use std::{path::Path, time::Duration};
@@ -18,7 +21,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many of the newest orders a list shows.
 const PAGE: i64 = 100;
 
-/// Orders and stock.
+/// Orders, stock and payments.
 ///
 /// SQLite has one writer at a time. With one connection to write through, transactions of this
 /// process line up here, in order, and not at the file's lock, where whoever is lucky goes first.
@@ -55,12 +58,11 @@ impl OrderStore {
         Ok(OrderStore { writer, readers })
     }
 
-    /// Reserves stock and enters the order as `pending`, both or neither.
+    /// [`place`] in a transaction of its own.
     ///
     /// # Errors
     ///
-    /// [`ApiError::UnknownItem`], [`ApiError::InsufficientStock`], [`ApiError::AmountMismatch`]; or
-    /// the database's. Nothing is written then.
+    /// Those of [`place`]. Nothing is written then.
     pub async fn place(
         &self,
         user: &AuthUser,
@@ -70,16 +72,49 @@ impl OrderStore {
         // IMMEDIATE waits for its turn to write. A transaction that reads first and wants to write
         // later can be refused with "database is locked", however long it is willing to wait.
         let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let mut total = 0;
-        for item in order.items() {
-            total += reserve(&mut tx, item).await?;
-        }
-        if total != order.amount() {
-            return Err(ApiError::AmountMismatch { expected: total });
-        }
-        let order_id = enter(&mut tx, user, order, charge_key).await?;
+        let order_id = match placed_under(&mut tx, charge_key).await? {
+            Some(order_id) => order_id,
+            None => place(&mut tx, user, order, charge_key).await?,
+        };
         tx.commit().await?;
         Ok(order_id)
+    }
+
+    /// The order whose charge has this key.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn placed_under(&self, charge_key: Uuid) -> Result<Option<i64>, Error> {
+        placed_under(&mut *self.readers.acquire().await?, charge_key).await
+    }
+
+    /// The oldest orders whose charge is not settled, as many as `most`.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn due(&self, most: usize) -> Result<Vec<Due>, Error> {
+        sqlx::query_as(
+            "SELECT id, amount, currency, charge_key FROM orders
+             WHERE status = 'pending' ORDER BY id LIMIT ?",
+        )
+        .bind(i64::try_from(most).unwrap_or(i64::MAX))
+        .fetch_all(&self.readers)
+        .await
+    }
+
+    /// Whether the charge of an order is not settled.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn is_pending(&self, order_id: i64) -> Result<bool, Error> {
+        sqlx::query_scalar("SELECT count(*) FROM orders WHERE id = ? AND status = 'pending'")
+            .bind(order_id)
+            .fetch_one(&self.readers)
+            .await
+            .map(|pending: i64| pending > 0)
     }
 
     /// Enters the gateway's receipt for a pending order.
@@ -103,13 +138,14 @@ impl OrderStore {
     /// # Errors
     ///
     /// The database's.
-    pub async fn cancel(&self, order_id: i64, status: Status) -> Result<(), Error> {
+    pub async fn decline(&self, order_id: i64) -> Result<(), Error> {
         let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let ended = sqlx::query("UPDATE orders SET status = ? WHERE id = ? AND status = 'pending'")
-            .bind(status.as_str())
-            .bind(order_id)
-            .execute(&mut *tx)
-            .await?;
+        let ended = sqlx::query(
+            "UPDATE orders SET status = 'declined' WHERE id = ? AND status = 'pending'",
+        )
+        .bind(order_id)
+        .execute(&mut *tx)
+        .await?;
         if ended.rows_affected() == 1 {
             sqlx::query(
                 "UPDATE items SET stock = stock + ordered.quantity
@@ -121,6 +157,37 @@ impl OrderStore {
             .await?;
         }
         tx.commit().await
+    }
+
+    /// Enters a further payment that the gateway has carried out; the same one if it stands there.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn enter_payment(
+        &self,
+        charge_key: Uuid,
+        charge: &Charge,
+        receipt: &Receipt,
+    ) -> Result<PaymentMade, Error> {
+        // The update changes nothing; without one, nothing would be returned.
+        let payment_id = sqlx::query_scalar(
+            "INSERT INTO payments (order_id, amount, charge_key, charge_id) VALUES (?, ?, ?, ?)
+             ON CONFLICT (charge_key) DO UPDATE SET charge_id = excluded.charge_id
+             RETURNING id",
+        )
+        .bind(charge.order_id)
+        .bind(charge.amount)
+        .bind(charge_key.to_string())
+        .bind(&receipt.charge_id)
+        .fetch_one(&self.writer)
+        .await?;
+        Ok(PaymentMade {
+            payment_id,
+            order_id: charge.order_id,
+            amount: charge.amount,
+            charge_id: receipt.charge_id.clone(),
+        })
     }
 
     /// The newest orders of a user.
@@ -154,6 +221,35 @@ impl OrderStore {
         .fetch_optional(&self.readers)
         .await
     }
+}
+
+/// Reserves stock and enters the order as `pending`, in the transaction of whoever calls.
+///
+/// # Errors
+///
+/// [`ApiError::UnknownItem`], [`ApiError::InsufficientStock`], [`ApiError::AmountMismatch`]; or the
+/// database's. The transaction must be rolled back then.
+pub async fn place(
+    tx: &mut SqliteConnection,
+    user: &AuthUser,
+    order: &NewOrder,
+    charge_key: Uuid,
+) -> Result<i64, ApiError> {
+    let mut total = 0;
+    for item in order.items() {
+        total += reserve(tx, item).await?;
+    }
+    if total != order.amount() {
+        return Err(ApiError::AmountMismatch { expected: total });
+    }
+    Ok(enter(tx, user, order, charge_key).await?)
+}
+
+async fn placed_under(tx: &mut SqliteConnection, charge_key: Uuid) -> Result<Option<i64>, Error> {
+    sqlx::query_scalar("SELECT id FROM orders WHERE charge_key = ?")
+        .bind(charge_key.to_string())
+        .fetch_optional(tx)
+        .await
 }
 
 /// Takes a position out of the stock and says what it costs.
@@ -208,14 +304,39 @@ async fn enter(
 
 impl FromRow<'_, SqliteRow> for Order {
     fn from_row(row: &SqliteRow) -> Result<Order, Error> {
-        let items: String = row.try_get("items")?;
         Ok(Order {
             order_id: row.try_get("id")?,
             status: row.try_get("status")?,
-            items: serde_json::from_str(&items).map_err(|error| Error::Decode(error.into()))?,
+            items: from_json(row, "items")?,
             currency: row.try_get("currency")?,
             amount: row.try_get("amount")?,
+            payments: from_json(row, "payments")?,
             created_at: row.try_get("created_at")?,
         })
     }
+}
+
+impl FromRow<'_, SqliteRow> for Due {
+    fn from_row(row: &SqliteRow) -> Result<Due, Error> {
+        let decode = |error: BoxDynError| Error::Decode(error);
+        let currency: String = row.try_get("currency")?;
+        let charge_key: String = row.try_get("charge_key")?;
+        Ok(Due {
+            charge_key: charge_key
+                .parse()
+                .map_err(|error: uuid::Error| decode(error.into()))?,
+            charge: Charge::price(
+                row.try_get("id")?,
+                row.try_get("amount")?,
+                currency
+                    .parse()
+                    .map_err(|error: UnknownCurrency| decode(error.into()))?,
+            ),
+        })
+    }
+}
+
+fn from_json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
+    let text: String = row.try_get(column)?;
+    serde_json::from_str(&text).map_err(|error| Error::Decode(error.into()))
 }

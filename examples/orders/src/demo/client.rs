@@ -1,10 +1,11 @@
 //! A client that shows what it sends and gets.
 
+use crate::model::Purpose;
 use reqwest::{
     StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Headers worth showing of an answer.
@@ -14,7 +15,8 @@ const SHOWN: [&str; 4] = [
     "Retry-After",
     "Content-Type",
 ];
-const PATH: &str = "/api/v1/orders";
+const ORDERS: &str = "/api/v1/orders";
+const PAYMENTS: &str = "/api/v1/payments";
 /// What item 42 costs.
 const PRICE: u32 = 1500;
 
@@ -31,14 +33,14 @@ impl Client {
         }
     }
 
-    pub(super) async fn send(&self, order: &Order) -> Result<Answer, reqwest::Error> {
+    pub(super) async fn send(&self, sent: &Request) -> Result<Answer, reqwest::Error> {
         let mut request = self
             .http
-            .post(format!("{}{PATH}", self.url))
-            .header(AUTHORIZATION, order.authorization())
+            .post(format!("{}{}", self.url, sent.path))
+            .header(AUTHORIZATION, sent.authorization())
             .header(CONTENT_TYPE, "application/json")
-            .body(order.body());
-        if let Some(key) = order.key {
+            .body(sent.body.clone());
+        if let Some(key) = sent.key {
             request = request.header("Idempotency-Key", key);
         }
         let response = request.send().await?;
@@ -49,77 +51,132 @@ impl Client {
         })
     }
 
-    pub(super) async fn count_orders(&self, token: &str) -> Result<usize, reqwest::Error> {
-        let request = self.http.get(format!("{}{PATH}", self.url));
+    async fn orders(&self, token: &str) -> Result<Vec<Value>, reqwest::Error> {
+        let request = self.http.get(format!("{}{ORDERS}", self.url));
         let listed: Value = request.bearer_auth(token).send().await?.json().await?;
-        Ok(listed["orders"].as_array().map_or(0, Vec::len))
+        Ok(listed["orders"].as_array().cloned().unwrap_or_default())
     }
 
-    pub(super) async fn count_charges(&self, gateway: &str) -> Result<usize, reqwest::Error> {
+    pub(super) async fn count_orders(&self, token: &str) -> Result<usize, reqwest::Error> {
+        Ok(self.orders(token).await?.len())
+    }
+
+    /// Payments on all orders of a user.
+    pub(super) async fn count_payments(&self, token: &str) -> Result<usize, reqwest::Error> {
+        let orders = self.orders(token).await?;
+        let payments = orders
+            .iter()
+            .filter_map(|order| order["payments"].as_array());
+        Ok(payments.map(Vec::len).sum())
+    }
+
+    /// What the gateway has in its books.
+    pub(super) async fn charges(&self, gateway: &str) -> Result<Charges, reqwest::Error> {
         let request = self.http.get(format!("{gateway}/charges"));
         let listed: Value = request.send().await?.json().await?;
-        let count = listed["count"].as_u64().unwrap_or(0);
-        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+        Ok(Charges(
+            listed["charges"].as_array().cloned().unwrap_or_default(),
+        ))
     }
 }
 
-/// A request for some of item 42.
-#[derive(Clone)]
-pub(super) struct Order {
-    token: &'static str,
-    key: Option<&'static str>,
-    quantity: u32,
+/// The gateway's books.
+pub(super) struct Charges(Vec<Value>);
+
+/// What they say of one purpose.
+#[derive(Default)]
+pub(super) struct Account {
+    /// Charges that have moved money.
+    pub(super) booked: usize,
+    /// How often any was asked for.
+    pub(super) asked: u64,
 }
 
-impl Order {
-    pub(super) fn of_one(token: &'static str) -> Order {
-        Order {
+impl Charges {
+    pub(super) fn of(&self, purpose: Purpose) -> Account {
+        let mut account = Account::default();
+        for charge in self
+            .0
+            .iter()
+            .filter(|charge| charge["purpose"] == json!(purpose))
+        {
+            account.booked += usize::from(!charge["charge_id"].is_null());
+            account.asked += charge["asked"].as_u64().unwrap_or(0);
+        }
+        account
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone)]
+pub(super) struct Request {
+    path: &'static str,
+    token: &'static str,
+    key: Option<&'static str>,
+    body: String,
+}
+
+impl Request {
+    /// An order of one of item 42.
+    pub(super) fn order_of_one(token: &'static str) -> Request {
+        Request {
+            path: ORDERS,
             token,
             key: None,
-            quantity: 1,
+            body: String::new(),
+        }
+        .with_quantity(1)
+    }
+
+    /// A further payment on an order.
+    pub(super) fn payment_on(token: &'static str, order_id: i64) -> Request {
+        Request {
+            path: PAYMENTS,
+            token,
+            key: None,
+            body: format!(r#"{{"order_id":{order_id},"amount":150,"currency":"RUB"}}"#),
         }
     }
 
-    pub(super) fn with_key(self, key: &'static str) -> Order {
-        Order {
+    pub(super) fn with_key(self, key: &'static str) -> Request {
+        Request {
             key: Some(key),
             ..self
         }
     }
 
-    pub(super) fn with_quantity(self, quantity: u32) -> Order {
-        Order { quantity, ..self }
+    /// The order, of so many.
+    pub(super) fn with_quantity(self, quantity: u32) -> Request {
+        let amount = quantity * PRICE;
+        Request {
+            body: format!(
+                r#"{{"items":[{{"id":42,"quantity":{quantity}}}],"currency":"RUB","amount":{amount}}}"#
+            ),
+            ..self
+        }
     }
 
-    pub(super) fn by(self, token: &'static str) -> Order {
-        Order { token, ..self }
+    pub(super) fn by(self, token: &'static str) -> Request {
+        Request { token, ..self }
     }
 
     fn authorization(&self) -> String {
         format!("Bearer {}", self.token)
     }
 
-    fn body(&self) -> String {
-        format!(
-            r#"{{"items":[{{"id":42,"quantity":{}}}],"currency":"RUB","amount":{}}}"#,
-            self.quantity,
-            self.quantity * PRICE
-        )
-    }
-
     pub(super) fn show(&self, introduction: &str) {
         say!("\n  {introduction}");
-        say!("    → POST {PATH}");
+        say!("    → POST {}", self.path);
         say!("      Authorization: {}", self.authorization());
         if let Some(key) = self.key {
             say!("      Idempotency-Key: {key}");
         }
-        say!("      {}", self.body());
+        say!("      {}", self.body);
     }
 
     pub(super) fn show_again(&self, introduction: &str) {
         say!("\n  {introduction}");
-        say!("    → POST {PATH} (the same request)");
+        say!("    → POST {} (the same request)", self.path);
     }
 }
 
@@ -133,6 +190,11 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn status(&self) -> u16 {
         self.status.as_u16()
+    }
+
+    /// The answer of the one that was carried out.
+    pub(super) fn is_first(&self) -> bool {
+        self.status == StatusCode::CREATED && !self.is_replay()
     }
 
     pub(super) fn is_replay(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::Receipt;
 use crate::model::Charge;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, Responder, get, post, rt, web};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     io,
@@ -21,7 +21,8 @@ const CARD_LIMIT: i64 = 100_000;
 ///
 /// - `POST /charges` with an `Idempotency-Key` answers 201 and a receipt, or 402; a repeat of the
 ///   key gets the first answer and moves nothing. The charge is booked in the middle of the delay.
-/// - `GET /charges` lists what was booked, by key, with how often it was asked for.
+/// - `GET /charges/{key}` tells what became of one: 200, 202 while it is under way, or 404.
+/// - `GET /charges` lists all, with how often each was asked for, and counts those that were booked.
 #[derive(Debug)]
 pub struct Simulator {
     address: SocketAddr,
@@ -36,12 +37,26 @@ struct Ledger {
     booked: watch::Sender<usize>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Entry {
     charge: Charge,
-    /// `None`: declined.
-    receipt: Option<Receipt>,
     asked: u32,
+    /// Requests that are being worked on.
+    under_way: u32,
+    /// Once it is settled.
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug, Clone)]
+enum Outcome {
+    Charged(Receipt),
+    Declined,
+}
+
+/// A request for a charge, until it is dropped: a client that leaves can break it off.
+struct Working {
+    ledger: web::Data<Ledger>,
+    key: Uuid,
 }
 
 impl Simulator {
@@ -62,6 +77,7 @@ impl Simulator {
                 App::new()
                     .app_data(ledger.clone())
                     .service(make_charge)
+                    .service(show_charge)
                     .service(list_charges)
             }
         };
@@ -94,24 +110,71 @@ impl Ledger {
     }
 
     /// Books a charge under its key, or finds it booked.
-    fn book(&self, key: Uuid, charge: &Charge) -> Entry {
+    fn book(&self, key: Uuid) -> Option<Outcome> {
         let mut entries = self.entries();
-        let number = entries.len() + 1;
+        let mut booked = entries.values().filter(|entry| entry.is_charged()).count();
+        let entry = entries.get_mut(&key)?;
+        if entry.outcome.is_none() {
+            if entry.charge.amount <= CARD_LIMIT {
+                booked += 1;
+                let charge_id = format!("ch_{booked}");
+                entry.outcome = Some(Outcome::Charged(Receipt { charge_id }));
+            } else {
+                entry.outcome = Some(Outcome::Declined);
+            }
+        }
+        self.booked.send_replace(booked);
+        entry.outcome.clone()
+    }
+}
+
+impl Entry {
+    fn is_charged(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Charged(_)))
+    }
+
+    fn listed(&self, key: Uuid) -> Value {
+        let charge_id = match &self.outcome {
+            Some(Outcome::Charged(receipt)) => Some(&receipt.charge_id),
+            Some(Outcome::Declined) | None => None,
+        };
+        json!({
+            "key": key,
+            "order_id": self.charge.order_id,
+            "amount": self.charge.amount,
+            "currency": self.charge.currency,
+            "purpose": self.charge.purpose,
+            "charge_id": charge_id,
+            "asked": self.asked,
+        })
+    }
+}
+
+impl Working {
+    /// `None` if the key stands for another charge.
+    fn on(ledger: web::Data<Ledger>, key: Uuid, charge: Charge) -> Option<Working> {
+        let mut entries = ledger.entries();
         let entry = entries.entry(key).or_insert_with(|| Entry {
             charge: charge.clone(),
-            receipt: (charge.amount <= CARD_LIMIT).then(|| Receipt {
-                charge_id: format!("ch_{number}"),
-            }),
             asked: 0,
+            under_way: 0,
+            outcome: None,
         });
+        if entry.charge != charge {
+            return None;
+        }
         entry.asked += 1;
-        let entry = entry.clone();
-        let booked = entries
-            .values()
-            .filter(|entry| entry.receipt.is_some())
-            .count();
-        self.booked.send_replace(booked);
-        entry
+        entry.under_way += 1;
+        drop(entries);
+        Some(Working { ledger, key })
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if let Some(entry) = self.ledger.entries().get_mut(&self.key) {
+            entry.under_way -= 1;
+        }
     }
 }
 
@@ -128,37 +191,36 @@ async fn make_charge(
     let Some(key) = key else {
         return HttpResponse::BadRequest().finish();
     };
-    tokio::time::sleep(ledger.delay / 2).await;
-    let entry = ledger.book(key, &charge);
-    tokio::time::sleep(ledger.delay / 2).await;
-    match entry {
-        entry if entry.charge != *charge => HttpResponse::UnprocessableEntity().finish(),
-        Entry {
-            receipt: Some(receipt),
-            ..
-        } => HttpResponse::Created().json(receipt),
-        _ => HttpResponse::PaymentRequired().finish(),
+    let delay = ledger.delay;
+    let Some(working) = Working::on(ledger, key, charge.into_inner()) else {
+        return HttpResponse::UnprocessableEntity().finish();
+    };
+    tokio::time::sleep(delay / 2).await;
+    let outcome = working.ledger.book(key);
+    tokio::time::sleep(delay / 2).await;
+    match outcome {
+        Some(Outcome::Charged(receipt)) => HttpResponse::Created().json(receipt),
+        Some(Outcome::Declined) => HttpResponse::PaymentRequired().finish(),
+        None => HttpResponse::InternalServerError().finish(),
+    }
+}
+
+#[get("/charges/{key}")]
+async fn show_charge(key: web::Path<Uuid>, ledger: web::Data<Ledger>) -> impl Responder {
+    match ledger.entries().get(&key) {
+        Some(entry) if entry.outcome.is_some() => HttpResponse::Ok().json(entry.listed(*key)),
+        Some(entry) if entry.under_way > 0 => HttpResponse::Accepted().finish(),
+        _ => HttpResponse::NotFound().finish(),
     }
 }
 
 #[get("/charges")]
 async fn list_charges(ledger: web::Data<Ledger>) -> impl Responder {
-    let charges: Vec<_> = ledger
-        .entries()
+    let entries = ledger.entries();
+    let charges: Vec<_> = entries
         .iter()
-        .map(|(key, entry)| {
-            json!({
-                "key": key,
-                "order_id": entry.charge.order_id,
-                "amount": entry.charge.amount,
-                "charge_id": entry.receipt.as_ref().map(|receipt| &receipt.charge_id),
-                "asked": entry.asked,
-            })
-        })
+        .map(|(key, entry)| entry.listed(*key))
         .collect();
-    let count = charges
-        .iter()
-        .filter(|charge| !charge["charge_id"].is_null())
-        .count();
+    let count = entries.values().filter(|entry| entry.is_charged()).count();
     web::Json(json!({ "count": count, "charges": charges }))
 }

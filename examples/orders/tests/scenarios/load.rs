@@ -1,6 +1,6 @@
 //! Many connections on one database file, which the handler and the records share.
 
-use crate::service::{Answer, Place, Request, Service, scaled, stored_orders};
+use crate::service::{Answer, Place, Request, Service, all_settled, scaled};
 use futures_util::future::join_all;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -58,7 +58,7 @@ async fn one_file_takes_32_connections_without_a_server_error() {
     let keys = usize::try_from(keys.into_inner()).unwrap();
     println!("{keys} orders and {} duplicates", duplicates.into_inner());
     assert!(keys >= CONNECTIONS);
-    let orders = stored_orders(&place.database()).await;
+    let orders = all_settled(&place.database()).await;
     assert_eq!(orders.len(), keys);
     assert!(orders.iter().all(|order| order.status == "paid"));
     assert_eq!(service.charges().await.count(), keys);

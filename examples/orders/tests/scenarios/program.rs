@@ -26,6 +26,8 @@ async fn the_demo_plays_every_scene_and_ends_with_equal_counts() {
         "Retry-After: 1",
         "← 422 Unprocessable Entity",
         "← 400 Bad Request",
+        "→ POST /api/v1/payments",
+        "and the service is killed",
     ] {
         assert!(text.contains(shown), "{shown} is missing:\n{text}");
     }
@@ -59,4 +61,32 @@ async fn a_database_that_cannot_be_opened_is_named() {
         errors.contains(missing) && errors.contains("--database"),
         "{errors}"
     );
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_used_is_one_line_that_does_not_tell_its_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("orders.db");
+    for (store, said) in [
+        ("oracle://shop:geheim@localhost/shop", "redis-cluster://"),
+        ("postgres://shop:geheim@127.0.0.1:1/shop", "postgres"),
+        ("mysql://shop:geheim@127.0.0.1:1/shop", "mysql"),
+        ("redis://shop:geheim@127.0.0.1:1/", "redis"),
+    ] {
+        let database = database.to_str().unwrap();
+        let arguments = [
+            "--bind",
+            "127.0.0.1:0",
+            "--database",
+            database,
+            "--store",
+            store,
+        ];
+        let refused = output(&arguments).await;
+        assert_eq!(refused.status.code(), Some(1), "{store}");
+        let errors = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.contains(said), "{errors}");
+        assert!(!errors.contains("geheim"), "{errors}");
+    }
 }

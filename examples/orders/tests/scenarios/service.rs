@@ -54,7 +54,12 @@ impl Place {
 
 pub(crate) fn orders_program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
-    for variable in ["ORDERS_BIND", "ORDERS_DATABASE", "ORDERS_GATEWAY"] {
+    for variable in [
+        "ORDERS_BIND",
+        "ORDERS_DATABASE",
+        "ORDERS_GATEWAY",
+        "ORDERS_STORE",
+    ] {
         command.env_remove(variable);
     }
     command.kill_on_drop(true);
@@ -108,9 +113,10 @@ impl Service {
     }
 }
 
-/// What a client sends: a token, a key, and some of item 42.
+/// What a client sends: a token, a key, and a body, such as an order of item 42.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
+    pub(crate) path: &'static str,
     pub(crate) token: &'static str,
     pub(crate) key: Option<String>,
     pub(crate) body: Value,
@@ -119,6 +125,7 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn new(key: &str) -> Request {
         Request {
+            path: "/api/v1/orders",
             token: ALICE,
             key: Some(key.to_owned()),
             body: json!({"items": [{"id": 42, "quantity": 1}], "currency": "RUB", "amount": 1500}),
@@ -127,7 +134,7 @@ impl Request {
 
     pub(crate) async fn send(&self, http: &reqwest::Client, url: &str) -> reqwest::Result<Answer> {
         let mut request = http
-            .post(format!("{url}/api/v1/orders"))
+            .post(format!("{url}{}", self.path))
             .bearer_auth(self.token)
             .json(&self.body);
         if let Some(key) = &self.key {
@@ -243,6 +250,44 @@ pub(crate) async fn stored_orders(file: &Path) -> Vec<StoredOrder> {
             charge_key,
         })
         .collect()
+}
+
+/// A payment as it stands in the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredPayment {
+    pub(crate) id: i64,
+    pub(crate) charge_key: String,
+}
+
+pub(crate) async fn stored_payments(file: &Path) -> Vec<StoredPayment> {
+    let database = open(file).await;
+    let rows: Vec<(i64, String)> =
+        sqlx::query_as("SELECT id, charge_key FROM payments ORDER BY id")
+            .fetch_all(&database)
+            .await
+            .unwrap();
+    database.close().await;
+    rows.into_iter()
+        .map(|(id, charge_key)| StoredPayment { id, charge_key })
+        .collect()
+}
+
+/// Waits until no order is pending any more.
+pub(crate) async fn all_settled(file: &Path) -> Vec<StoredOrder> {
+    for _ in 0..1000 {
+        let orders = stored_orders(file).await;
+        if orders.iter().all(|order| order.status != "pending") {
+            return orders;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("pending for ever: {:?}", stored_orders(file).await);
+}
+
+/// The URL of a port that was free a moment ago and that nobody listens on.
+pub(crate) fn closed_port() -> String {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", closed.local_addr().unwrap())
 }
 
 pub(crate) async fn stock(file: &Path, item: i64) -> i64 {

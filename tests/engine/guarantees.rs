@@ -1,0 +1,52 @@
+//! The documented guarantees name tests that exist.
+
+use std::{fs, path::Path};
+
+const PAGE: &str = include_str!("../../idem-runtime/src/guarantees.md");
+
+/// All Rust source below a folder of the workspace.
+fn source(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut text = String::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &source(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let tests = [
+        "tests",
+        "examples/orders/tests",
+        "idem-runtime/src/testing/conformance",
+    ];
+    let tests: String = tests
+        .iter()
+        .map(|folder| source(&workspace.join(folder)))
+        .collect();
+    // Nothing else on the page has so many words in one name.
+    let named = PAGE
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.matches('_').count() >= 4);
+    let mut count = 0;
+    for name in named {
+        assert!(
+            tests.contains(&format!("fn {name}(")),
+            "there is no test `{name}`"
+        );
+        count += 1;
+    }
+    assert!(
+        count > 30,
+        "{count} names found: has the page's form changed?"
+    );
+}
