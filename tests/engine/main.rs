@@ -6,5 +6,4 @@ mod app;
 mod contract;
 mod faults;
 mod startup;
-mod transactions;
 mod waiting;

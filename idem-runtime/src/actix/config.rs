@@ -103,6 +103,7 @@ impl Idempotency {
             values: Values::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
             renew_leases: true,
+            other_databases: false,
             mistakes: Vec::new(),
         }
     }
@@ -229,6 +230,7 @@ pub struct IdempotencyBuilder {
     values: Values,
     drain_limit: Duration,
     renew_leases: bool,
+    other_databases: bool,
     mistakes: Vec<String>,
 }
 
@@ -440,6 +442,16 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Accepts that the program also has transactional handlers for other databases than the store's,
+    /// such as one for SQLite where it is developed and one for PostgreSQL where it runs. The
+    /// application registers those that fit its store; one of the others that is reached all the
+    /// same answers 500 `not-configured`. Default: [`IdempotencyBuilder::build`] refuses them.
+    #[must_use]
+    pub fn allow_other_databases(mut self) -> Self {
+        self.other_databases = true;
+        self
+    }
+
     /// Hashes fingerprints with a secret (HMAC-SHA-256), so that a leaked table cannot be searched
     /// for guessable bodies. Default: none.
     #[must_use]
@@ -551,10 +563,11 @@ impl IdempotencyBuilder {
         let mut mistakes = self.mistakes;
         for route in routes() {
             if let Some(check) = route.policy.transaction
+                && !self.other_databases
                 && let Err(database) = check(&*self.store)
             {
                 mistakes.push(format!(
-                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out",
+                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out; if this handler is for another deployment of the program, say so with `.allow_other_databases()`",
                     route.file, route.line, route.name, self.store.name()
                 ));
             }
