@@ -110,7 +110,7 @@ async fn distinct_keys_do_not_fail_to_serialize_for_the_records_sake() {
     let shop = Shop::with(Store::Postgres, &serializable()).await;
     for round in 0..5 {
         let posts = (0..10).map(|n| {
-            let (shop, id) = (&shop, format!("{round} {n}"));
+            let (shop, id) = (&shop, format!("{round}-{n}"));
             async move { shop.post("slow", Some(&id), &id).await.0 }
         });
         let statuses = futures_util::future::join_all(posts).await;
