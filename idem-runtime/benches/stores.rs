@@ -232,13 +232,22 @@ async fn bare_postgres(pool: PgPool, n: u64) {
     assert_eq!(done.rows_affected(), 1);
 }
 
+/// An insert that finds the key taken, united with the read of what stands there.
 async fn bare_postgres_replay(pool: PgPool, n: u64) {
     let rows = sqlx::query(
-        "SELECT request_hash, status, response_code, response_headers, response_body, owner::text, \
+        "WITH won AS (INSERT INTO idem_bench_records (scope, idempotency_key, request_path, \
+         request_hash, status, created_at, locked_until, expires_at, owner, attempt, route, format) \
+         VALUES ('user:alice', $1, 'POST /orders', $2, 'PROCESSING', now(), \
+         now() + interval '30 s', now() + interval '1 day', $3::text::uuid, 1, $4, 1) \
+         ON CONFLICT (scope, idempotency_key, request_path) DO NOTHING RETURNING attempt) \
+         SELECT request_hash, status, response_code, response_headers, response_body, owner::text, \
          attempt, route, format FROM idem_bench_records \
          WHERE scope = 'user:alice' AND idempotency_key = $1 AND request_path = 'POST /orders'",
     )
     .bind(format!("replayed{}", n % 100))
+    .bind("ab".repeat(32))
+    .bind(Uuid::new_v4().to_string())
+    .bind(ROUTE)
     .fetch_all(&pool)
     .await
     .unwrap();

@@ -37,7 +37,8 @@ pub struct Context(Arc<Slot>);
 #[derive(Debug, Default)]
 struct Slot {
     claim: OnceLock<ClaimContext>,
-    unprotected: Uuid,
+    /// What stands for the identity of a call without a key; made when it is asked for.
+    unprotected: OnceLock<Uuid>,
 }
 
 #[derive(Debug)]
@@ -52,16 +53,9 @@ pub(crate) struct ClaimContext {
 }
 
 impl Context {
-    fn unprotected() -> Context {
-        Context(Arc::new(Slot {
-            claim: OnceLock::new(),
-            unprotected: Uuid::new_v4(),
-        }))
-    }
-
     /// Puts a context into the request for the extractors to find.
     pub(crate) fn install(request: &HttpRequest) -> Context {
-        let context = Context::unprotected();
+        let context = Context(Arc::default());
         request.extensions_mut().insert(context.clone());
         context
     }
@@ -90,7 +84,10 @@ impl Context {
     pub fn downstream_key(&self, name: &str) -> Uuid {
         let identity = match self.0.claim.get() {
             Some(claim) => claim.id.clone(),
-            None => RecordId::new("", self.0.unprotected.to_string(), ""),
+            None => {
+                let unprotected = self.0.unprotected.get_or_init(Uuid::new_v4);
+                RecordId::new("", unprotected.to_string(), "")
+            }
         };
         identity.downstream_key(name)
     }
@@ -168,7 +165,7 @@ impl FromRequest for Context {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let installed = request.extensions().get::<Context>().cloned();
-        ready(Ok(installed.unwrap_or_else(Context::unprotected)))
+        ready(Ok(installed.unwrap_or_else(|| Context(Arc::default()))))
     }
 }
 

@@ -163,6 +163,7 @@ impl Engine {
                     steps,
                     ttl: claim.ttl,
                     id: claim.id,
+                    fingerprint: claim.fingerprint,
                     owner: claim.owner,
                     lease,
                 })
@@ -272,18 +273,17 @@ impl Engine {
     }
 
     /// How a duplicate would be answered now, for an attempt that finds itself fenced: its own
-    /// outcome must not become a second answer for the key. `None` if nothing can be said.
-    pub(crate) async fn answer_of_the_winner(&self, id: &RecordId) -> Option<Decision> {
-        let record = within(self.call_budget, self.store.get(id)).await.ok()??;
+    /// outcome must not become a second answer for the key. `None` if nothing can be said, or if
+    /// the key meanwhile belongs to another request.
+    pub(crate) async fn answer_of_the_winner(&self, fenced: &Attempt) -> Option<Decision> {
+        let record = within(self.call_budget, self.store.get(&fenced.id))
+            .await
+            .ok()??;
+        if record.fingerprint != fenced.fingerprint {
+            return None;
+        }
         Some(match record.state {
-            State::Finished {
-                answer: Answer::Kept(response),
-                ..
-            } => Decision::Replay(response),
-            State::Finished {
-                answer: Answer::Tombstone { .. },
-                ..
-            } => Decision::Refuse(Problem::new(ProblemKind::ResponseNotRetained)),
+            State::Finished { answer, .. } => answered(answer),
             State::Running { .. } => Decision::Refuse(Problem::new(ProblemKind::InProgress)),
         })
     }
@@ -335,11 +335,28 @@ pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> 
     }
 }
 
+/// How a finished record is answered.
+fn answered(answer: Answer) -> Decision {
+    match answer {
+        Answer::Kept(response) => Decision::Replay(response),
+        Answer::Tombstone { .. } => {
+            Decision::Refuse(Problem::new(ProblemKind::ResponseNotRetained))
+        }
+    }
+}
+
 /// When to ask again for a running request: after as long as it has already run, so that the pauses
 /// double, between one second and the lease.
 fn retry_after(running_for: Duration, lease: Duration) -> Duration {
     const SECOND: Duration = Duration::from_secs(1);
     running_for.min(lease).max(SECOND).min(lease.max(SECOND))
+}
+
+/// Which record an attempt was about, for after it has been settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    id: RecordId,
+    fingerprint: String,
 }
 
 /// A claim this process holds, kept alive until it is settled.
@@ -349,6 +366,7 @@ fn retry_after(running_for: Duration, lease: Duration) -> Duration {
 pub(crate) struct LiveClaim {
     engine: Arc<Engine>,
     id: RecordId,
+    fingerprint: String,
     owner: Uuid,
     attempt: u32,
     steps: Option<Bytes>,
@@ -392,12 +410,17 @@ impl LiveClaim {
         self.lease.lost()
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    /// To ask the engine about when this claim turns out to be fenced.
+    pub(crate) fn about(&self) -> Attempt {
+        Attempt {
+            id: self.id.clone(),
+            fingerprint: self.fingerprint.clone(),
+        }
     }
 
     /// Saves the answer of the attempt.
     pub(crate) async fn complete(self, answer: Answer) -> Settled {
+        self.lease.settling();
         let call = self.engine.store.complete(&self.id, self.owner, &answer);
         let saved = within(self.engine.call_budget, call).await;
         self.settle(saved, Repair::Complete(answer))
@@ -405,6 +428,7 @@ impl LiveClaim {
 
     /// Frees the key: the attempt had no effect.
     pub(crate) async fn release(self) -> Settled {
+        self.lease.settling();
         let call = self.engine.store.release(&self.id, self.owner);
         let released = within(self.engine.call_budget, call).await;
         self.settle(released, Repair::Release)

@@ -8,7 +8,7 @@ use crate::{
     store::{Renewal, Renewed, Store},
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -39,6 +39,9 @@ struct Live {
     lease: Duration,
     /// Before the call that last renewed it was sent: the store's lease cannot have begun earlier.
     renewed: Instant,
+    /// Its outcome is on the way to the store. A renewal that comes after it finds a finished
+    /// record: what that means, the outcome's own answer tells.
+    settling: bool,
     lost: watch::Sender<bool>,
 }
 
@@ -54,6 +57,15 @@ impl HeldLease {
     /// Turns true when the claim can no longer be kept.
     pub(crate) fn lost(&self) -> watch::Receiver<bool> {
         self.lost.clone()
+    }
+}
+
+impl HeldLease {
+    /// The outcome is about to be saved. The lease is kept alive until this is dropped.
+    pub(crate) fn settling(&self) {
+        if let Some(live) = self.keeper.state().live.get_mut(&self.owner) {
+            live.settling = true;
+        }
     }
 }
 
@@ -109,6 +121,7 @@ impl LeaseKeeper {
                     id,
                     lease,
                     renewed: claimed,
+                    settling: false,
                     lost,
                 },
             );
@@ -157,8 +170,9 @@ impl LeaseKeeper {
                         live.renewed = sent;
                     }
                 }
-                Renewed::Lost => {
-                    if let Some(live) = state.live.remove(&renewal.owner) {
+                Renewed::Lost => match state.live.entry(renewal.owner) {
+                    Entry::Occupied(live) if !live.get().settling => {
+                        let live = live.remove();
                         tracing::error!(
                             record = %live.id.digest(),
                             path = live.id.request_path(),
@@ -166,7 +180,8 @@ impl LeaseKeeper {
                         );
                         live.lost.send_replace(true);
                     }
-                }
+                    _ => {}
+                },
             }
         }
     }
@@ -226,5 +241,65 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
         metrics::counter!("idempotency_renewal_failures_total").increment(1);
         strong.not_renewed(Instant::now());
         tokio::time::sleep(shortest / 12).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn held() -> (Arc<LeaseKeeper>, HeldLease, Renewal) {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let keeper = LeaseKeeper::start(&store, LEASE, None);
+        let renewal = Renewal {
+            id: RecordId::new("alice", "k1", "POST /orders"),
+            owner: Uuid::new_v4(),
+            lease: LEASE,
+        };
+        let lease = keeper.hold(renewal.id.clone(), renewal.owner, LEASE, Instant::now());
+        (keeper, lease, renewal)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_renewal_tells_the_running_request() {
+        let (keeper, lease, renewal) = held();
+        keeper.renewed(&[renewal], &[Renewed::Lost], Instant::now());
+        assert!(*lease.lost().borrow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_comes_after_the_outcome_tells_nothing() {
+        let (keeper, lease, renewal) = held();
+        lease.settling();
+        keeper.renewed(&[renewal], &[Renewed::Lost], Instant::now());
+        assert!(!*lease.lost().borrow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_that_are_nearly_due_join_the_batch() {
+        let (keeper, _first, _) = held();
+        tokio::time::advance(LEASE / 6).await;
+        let second = keeper.hold(
+            RecordId::new("a", "k2", "p"),
+            Uuid::new_v4(),
+            LEASE,
+            Instant::now(),
+        );
+        tokio::time::advance(LEASE / 6).await;
+        assert_eq!(keeper.due(Instant::now()).map(|batch| batch.len()), Ok(2));
+        drop(second);
+        assert_eq!(keeper.due(Instant::now()).map(|batch| batch.len()), Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_could_not_be_renewed_in_time_is_told() {
+        let (keeper, lease, _) = held();
+        keeper.not_renewed(Instant::now() + LEASE / 2);
+        assert!(!*lease.lost().borrow());
+        keeper.not_renewed(Instant::now() + LEASE);
+        assert!(*lease.lost().borrow());
     }
 }

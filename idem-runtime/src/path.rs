@@ -4,13 +4,16 @@ use crate::{record::MAX_REQUEST_PATH, scope::bounded};
 
 /// The `request_path` column: method and normalised path, hashed where it is too long.
 pub(crate) fn request_path(method: &str, path: &str) -> String {
-    bounded(format!("{method} {}", normalised(path)), MAX_REQUEST_PATH)
+    let mut out = String::with_capacity(method.len() + 1 + path.len());
+    out.push_str(method);
+    out.push(' ');
+    push_normalised(path, &mut out);
+    bounded(out, MAX_REQUEST_PATH)
 }
 
-/// A path in the one spelling of all equivalent ones: percent-encoded unreserved characters are
-/// decoded, other encodings are in upper case (RFC 3986, section 6.2.2).
-fn normalised(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
+/// Appends a path in the one spelling of all equivalent ones: percent-encoded unreserved characters
+/// are decoded, other encodings are in upper case (RFC 3986, section 6.2.2).
+fn push_normalised(path: &str, out: &mut String) {
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
@@ -30,7 +33,6 @@ fn normalised(path: &str) -> String {
         rest = &encoded[3..];
     }
     out.push_str(rest);
-    out
 }
 
 /// RFC 3986, section 2.3.

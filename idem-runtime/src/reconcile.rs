@@ -8,7 +8,7 @@ use crate::{
     drain::InFlight,
     engine::{Engine, error_chain},
     record::{Answer, Record, StoredResponse},
-    registry::routes,
+    registry::{Route, routes},
     repair::within,
     steps,
     store::{AbandonedQuery, Renewal},
@@ -125,9 +125,11 @@ pub(crate) fn start(
     values: Values,
     in_flight: &Arc<InFlight>,
     period: Duration,
+    serves: impl Fn(&Route) -> bool,
     runtime: &Handle,
 ) {
     let functions: HashMap<&'static str, Reconcile> = routes()
+        .filter(|route| serves(route))
         .filter_map(|route| Some((route.name, route.policy.reconcile?)))
         .collect();
     if functions.is_empty() {

@@ -4,9 +4,9 @@
 //! the store, [`Record`] the same after it has been understood; [`Record::decode`] is the one place
 //! that decides what cannot be understood.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use sha2::{Digest, Sha256};
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// Version of the fingerprint and of the response encoding that this release writes (`format`).
@@ -23,9 +23,13 @@ pub const MAX_ROUTE: usize = 255;
 
 /// The identity of a record and the primary key of every store: it is what decides a race.
 ///
-/// All three parts are compared as bytes.
+/// All three parts are compared as bytes. A clone is another handle on the same text: whoever keeps
+/// a claim alive, saves its outcome or waits for it holds one.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RecordId {
+pub struct RecordId(Arc<Parts>);
+
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Parts {
     scope: String,
     key: String,
     request_path: String,
@@ -41,27 +45,27 @@ impl RecordId {
         key: impl Into<String>,
         request_path: impl Into<String>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             scope: scope.into(),
             key: key.into(),
             request_path: request_path.into(),
-        }
+        }))
     }
 
     /// Who owns the key (`scope`), at most 128 bytes.
     pub fn scope(&self) -> &str {
-        &self.scope
+        &self.0.scope
     }
 
     /// The idempotency key (`idempotency_key`), 1–255 visible ASCII characters and spaces.
     /// It is a secret of its owner: do not log it, log [`RecordId::digest`].
     pub fn key(&self) -> &str {
-        &self.key
+        &self.0.key
     }
 
     /// Method and normalised path, such as `POST /api/v1/orders` (`request_path`), at most 255 bytes.
     pub fn request_path(&self) -> &str {
-        &self.request_path
+        &self.0.request_path
     }
 
     /// A short hexadecimal digest of the whole identity: what log lines and problems name instead
@@ -78,7 +82,7 @@ impl RecordId {
     /// identities run together.
     pub(crate) fn hash(&self, purpose: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
-        for part in [purpose, &self.scope, &self.key, &self.request_path] {
+        for part in [purpose, self.scope(), self.key(), self.request_path()] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
@@ -90,7 +94,7 @@ impl fmt::Debug for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordId")
             .field("digest", &self.digest())
-            .field("request_path", &self.request_path)
+            .field("request_path", &self.request_path())
             .finish_non_exhaustive()
     }
 }
@@ -418,14 +422,17 @@ pub struct Unreadable {
 /// Header fields as they are kept: for each field the length and bytes of the name, then of the
 /// value, lengths as 32-bit big-endian numbers.
 fn encode_headers(headers: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let mut out = BytesMut::new();
+    let sizes = headers
+        .iter()
+        .map(|(name, value)| 8 + name.len() + value.len());
+    let mut out = Vec::with_capacity(sizes.sum());
     for (name, value) in headers {
         for part in [name.as_bytes(), value] {
             out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
             out.put_slice(part);
         }
     }
-    out.into()
+    out
 }
 
 fn decode_headers(mut encoded: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {

@@ -16,7 +16,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -24,6 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Answers and claims that may wait for an unreachable store at one time: what bounds the memory
 /// that an outage can take.
 const MOST_AT_ONCE: usize = 10_000;
+/// Calls under way at one time: a store that comes back must not be flooded.
+const CALLS: usize = 8;
 
 /// What is to be done as soon as the store can be reached.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Repairs {
     runtime: Handle,
     in_flight: Arc<InFlight>,
     waiting: Arc<AtomicUsize>,
+    calls: Arc<Semaphore>,
     call_budget: Duration,
 }
 
@@ -58,6 +61,7 @@ impl Repairs {
             runtime,
             in_flight,
             waiting: Arc::default(),
+            calls: Arc::new(Semaphore::new(CALLS)),
             call_budget,
         }
     }
@@ -78,8 +82,9 @@ impl Repairs {
         }
         let (store, waiting) = (Arc::clone(&self.store), Arc::clone(&self.waiting));
         let (ticket, budget) = (self.in_flight.enter_always(), self.call_budget);
+        let calls = Arc::clone(&self.calls);
         self.runtime.spawn(async move {
-            run(&*store, &id, owner, repair, patience, budget).await;
+            run(&*store, &calls, &id, owner, repair, patience, budget).await;
             waiting.fetch_sub(1, Ordering::Relaxed);
             drop((ticket, keep));
         });
@@ -88,6 +93,7 @@ impl Repairs {
 
 async fn run(
     store: &dyn Store,
+    calls: &Semaphore,
     id: &RecordId,
     owner: Uuid,
     repair: Repair,
@@ -111,7 +117,11 @@ async fn run(
                 Repair::Release | Repair::ReleaseUncertain => store.release(id, owner).await,
             }
         };
-        match within(budget, call).await {
+        // The semaphore is never closed; if it were, there would only be no limit.
+        let permit = calls.acquire().await;
+        let outcome = within(budget, call).await;
+        drop(permit);
+        match outcome {
             Ok(()) => {
                 tracing::info!(record = %id.digest(), "record repaired: the store is back");
                 return;

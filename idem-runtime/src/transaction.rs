@@ -95,12 +95,6 @@ impl Engine {
         request: Request,
     ) -> TransactionDecision<C> {
         let claim = request.into_claim(policy, Takeover::Abandoned);
-        if C::store(&**self.store()).is_none() {
-            return TransactionDecision::Otherwise(Decision::Refuse(other_database::<C>(
-                self,
-                &claim.route,
-            )));
-        }
         let asked = self
             .ask_or_wait(
                 policy.wait,
@@ -179,17 +173,6 @@ impl Engine {
             Begun::Standing(record) => Asked::Standing(record),
         })
     }
-}
-
-/// The problem of a request that has reached a handler for another database than the store's.
-pub(crate) fn other_database<C: Connection>(engine: &Engine, route: &str) -> Problem {
-    tracing::error!(
-        route,
-        "the handler opens transactions on {}, but the store is {}: register the handlers that fit the store",
-        C::DATABASE,
-        engine.store().name()
-    );
-    Problem::new(ProblemKind::NotConfigured)
 }
 
 /// How a transaction ends.

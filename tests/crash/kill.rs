@@ -1,7 +1,9 @@
 //! The process dies with work in flight (`kill -9`, abort).
 
 use crate::{LAB, settled};
-use idem_tests::harness::{Call, Lab, Site, assert_replay, durable, eventually, scaled};
+use idem_tests::harness::{
+    Call, Lab, Site, assert_replay, durable, eventually, scaled, transactional,
+};
 use reqwest::{Method, StatusCode};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -135,6 +137,38 @@ async fn what_the_process_did_when_it_died_decides_nothing_and_the_record_everyt
             }
         }
     })
+    .await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_dies_with_its_process_has_never_been() {
+    // C1, I2
+    let rounds = scaled(2, 50);
+    Site::on_these(
+        transactional(),
+        LAB,
+        &["--lease", "1s"],
+        async |mut site| {
+            for round in 0..rounds {
+                for crash in ["before-effect", "after-effect", "after-commit"] {
+                    let key = format!("{crash}-{round}");
+                    let before = site.orders().await.len();
+                    let order = site.post("/transactional").key(&key).json("{}");
+                    assert!(
+                        order.clone().crash(crash).try_send().await.is_err(),
+                        "{crash}"
+                    );
+                    site.restart(&["--lease", "1s"]).await;
+                    let again = settled(&order.at(site.address())).await;
+                    assert_eq!(again.status, 201, "{crash}: {again:?}");
+                    assert_eq!(again.is_replay(), crash == "after-commit", "{crash}");
+                    let orders = site.orders().await;
+                    assert_eq!(orders.len(), before + 1, "{crash}");
+                    assert!(orders.contains(&again.id()), "{crash}");
+                }
+            }
+        },
+    )
     .await;
 }
 

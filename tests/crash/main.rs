@@ -5,9 +5,11 @@
 
 mod freeze;
 mod kill;
+mod reconcile;
 mod reset;
 mod restart;
 mod shutdown;
+mod steps;
 
 use idem_tests::harness::{Call, Reply, eventually};
 

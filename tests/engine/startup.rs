@@ -1,10 +1,14 @@
 use actix_web::HttpRequest;
-use idem_runtime::{BuildError, Idempotency, store::MemoryStore};
+use idem_runtime::{BuildError, Idempotency, IdempotencyBuilder, store::MemoryStore};
 use std::time::Duration;
+
+fn builder() -> IdempotencyBuilder {
+    Idempotency::builder(MemoryStore::new())
+}
 
 #[actix_web::test]
 async fn an_unknown_scope_is_found_at_start_up_with_route_file_and_line() {
-    let Err(BuildError::Mistakes(mistakes)) = Idempotency::builder(MemoryStore::new())
+    let Err(BuildError::Mistakes(mistakes)) = builder()
         .scope("users", |_: HttpRequest| "somebody")
         .build()
     else {
@@ -27,7 +31,7 @@ async fn an_unknown_scope_is_found_at_start_up_with_route_file_and_line() {
 
 #[actix_web::test]
 async fn impossible_options_are_found_at_start_up_all_at_once() {
-    let Err(BuildError::Mistakes(mistakes)) = Idempotency::builder(MemoryStore::new())
+    let Err(BuildError::Mistakes(mistakes)) = builder()
         .scope("user", |_: HttpRequest| "somebody")
         .scope("user", |_: HttpRequest| "somebody else")
         .lease(Duration::ZERO)
@@ -42,7 +46,7 @@ async fn impossible_options_are_found_at_start_up_all_at_once() {
 
 #[test]
 fn a_build_outside_of_a_runtime_is_an_error_that_says_so() {
-    let error = Idempotency::builder(MemoryStore::new())
+    let error = builder()
         .scope("user", |_: HttpRequest| "somebody")
         .build()
         .expect_err("no runtime here");
@@ -51,7 +55,7 @@ fn a_build_outside_of_a_runtime_is_an_error_that_says_so() {
 
 #[actix_web::test]
 async fn the_effective_policy_of_every_route_can_be_listed() {
-    let idempotency = Idempotency::builder(MemoryStore::new())
+    let idempotency = builder()
         .scope("user", |_: HttpRequest| "somebody")
         .lease(Duration::from_secs(7))
         .build()

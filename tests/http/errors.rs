@@ -32,6 +32,18 @@ async fn answers_of_every_status_are_kept_or_released_as_documented() {
                     } else {
                         assert_replay(&first, &again);
                     }
+                    // Each handler had its effect before it answered.
+                    let effects = site.journal.lines();
+                    let effects = effects.iter().filter(|line| {
+                        line.phase == "effect"
+                            && line.key.as_deref() == Some(&key)
+                            && line.route.ends_with(path)
+                    });
+                    assert_eq!(
+                        effects.count(),
+                        if released { 2 } else { 1 },
+                        "{path} {key}"
+                    );
                 }
             }
         }

@@ -157,6 +157,75 @@ async fn the_applications_own_limits_and_error_handlers_stay_in_force() {
     .await;
 }
 
+#[idempotent(scope = "user", ttl = "24h")]
+async fn with_fields() -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    for (name, value) in KEPT.iter().chain(OF_THE_EXCHANGE) {
+        response.append_header((*name, *value));
+    }
+    response.body("text")
+}
+
+/// Fields that say something of the answer.
+const KEPT: &[(&str, &str)] = &[
+    ("content-disposition", "attachment; filename=\"a, b.csv\""),
+    ("content-language", "de, en"),
+    ("vary", "accept-encoding"),
+    ("vary", "origin"),
+    ("x-own", "first"),
+    ("x-own", "second"),
+];
+
+/// Fields that say something of the one exchange they came in.
+const OF_THE_EXCHANGE: &[(&str, &str)] = &[
+    ("connection", "x-hop"),
+    ("x-hop", "1"),
+    ("keep-alive", "timeout=5"),
+    ("set-cookie", "a=1"),
+    ("www-authenticate", "Bearer"),
+    ("x-request-id", "1"),
+    ("traceparent", "00-1-1-01"),
+    ("ratelimit-remaining", "1"),
+    ("x-ratelimit-remaining", "1"),
+    ("server-timing", "db;dur=53"),
+    ("access-control-allow-origin", "https://first.example"),
+];
+
+#[tokio::test]
+async fn fields_of_the_one_exchange_are_left_out_of_replays() {
+    // P16
+    each(selected(), async |store| {
+        let (builder, place) = InProcess::configuration(store).await;
+        let idempotency = builder.build().unwrap();
+        let app = InProcess::serve(place, move || {
+            App::new()
+                .app_data(idempotency.clone())
+                .route("/", web::post().to(with_fields))
+        });
+        let first = post(&app, "/", Some("k"), "").await;
+        let again = post(&app, "/", Some("k"), "").await;
+        assert!(again.is_replay());
+        let values = |reply: &RawReply, name: &str| -> Vec<Vec<u8>> {
+            let fields = reply.headers.iter();
+            let mut values: Vec<_> = fields
+                .filter(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+                .collect();
+            values.sort();
+            values
+        };
+        for (name, _) in KEPT {
+            assert!(!values(&first, name).is_empty(), "{name}");
+            assert_eq!(values(&again, name), values(&first, name), "{name}");
+        }
+        for (name, _) in OF_THE_EXCHANGE {
+            assert!(values(&again, name).is_empty(), "{name}: {again:?}");
+        }
+        assert_eq!(values(&again, "date").len(), 1);
+    })
+    .await;
+}
+
 static LATE_RUNS: AtomicU32 = AtomicU32::new(0);
 
 #[idempotent(scope = "user", ttl = "24h")]

@@ -1,7 +1,10 @@
 //! The lab keeps its own promises: a suite on a broken instrument proves nothing.
 
 use crate::LAB;
-use idem_tests::harness::Site;
+use idem_tests::{
+    harness::{Site, transactional},
+    services::selected,
+};
 use reqwest::{Method, StatusCode};
 use std::process::{Command, Stdio};
 
@@ -36,15 +39,14 @@ fn what_the_lab_cannot_do_is_one_line_and_exit_2() {
 }
 
 #[tokio::test]
-async fn options_that_are_not_there_yet_are_said_to_be() {
-    Site::on_each(LAB, &[], async |site| {
-        for path in ["/wait", "/transactional", "/reconcile", "/steps"] {
-            let reply = site.post(path).key("k").send().await;
-            assert_eq!(reply.status, StatusCode::NOT_IMPLEMENTED, "{path}");
-            assert_eq!(reply.json()["status"], 501, "{path}");
-        }
-        let orders = site.call(Method::GET, "/lab/orders").send().await;
-        assert_eq!(&orders.body[..], b"[]");
+async fn a_store_without_transactions_is_said_to_have_none() {
+    let mut stores = selected();
+    stores.retain(|store| !transactional().contains(store));
+    Site::on_these(stores, LAB, &[], async |site| {
+        let reply = site.post("/transactional").key("k").send().await;
+        assert_eq!(reply.status, StatusCode::NOT_IMPLEMENTED);
+        assert_eq!(reply.json()["status"], 501);
+        assert!(site.orders().await.is_empty());
     })
     .await;
 }

@@ -19,6 +19,8 @@ mod progress;
 mod race;
 mod replay;
 mod scopes;
+mod transactional;
+mod waiting;
 
 /// The lab's binary.
 const LAB: &str = env!("CARGO_BIN_EXE_lab");

@@ -158,13 +158,7 @@ async fn compression_is_applied_to_each_answer_as_its_client_accepts_it() {
                     if let Some(length) = reply.header("content-length") {
                         assert_eq!(length, reply.body.len().to_string().as_bytes(), "{key}");
                     }
-                    if accepted != "br" {
-                        assert_eq!(decoded(reply), vec![b'x'; 20_000], "{key}");
-                    }
-                }
-                // There is no brotli decoder here: equal input has equal output.
-                if one == "br" && two == "br" {
-                    assert_eq!(first.body, again.body);
+                    assert_eq!(decoded(reply), vec![b'x'; 20_000], "{key}");
                 }
             }
         }
@@ -185,6 +179,13 @@ fn decoded(reply: &Reply) -> Vec<u8> {
         Some(b"gzip") => {
             let mut bytes = Vec::new();
             GzDecoder::new(&reply.body[..])
+                .read_to_end(&mut bytes)
+                .unwrap();
+            bytes
+        }
+        Some(b"br") => {
+            let mut bytes = Vec::new();
+            brotli::Decompressor::new(&reply.body[..], 4096)
                 .read_to_end(&mut bytes)
                 .unwrap();
             bytes

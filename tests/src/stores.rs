@@ -1,10 +1,19 @@
 //! Opening a store by its address: the one place that knows which there are.
 
 use idem_runtime::{
-    store::{MemoryStore, SqliteStore, Store, StoreError},
+    store::{
+        MemoryStore, MySqlStore, PostgresStore, SqliteStore, Store, StoreError, redis::RedisOptions,
+    },
     testing::{Fault, FaultStore, Method, Occasion},
 };
+use sqlx::{
+    MySqlPool, PgPool, SqlitePool, mysql::MySqlPoolOptions, postgres::PgPoolOptions,
+    sqlite::SqliteConnectOptions,
+};
 use std::{fmt, sync::Arc, time::Duration};
+
+/// How long a server may take to be reached.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which store to open, and how.
 #[derive(Debug, Clone)]
@@ -12,11 +21,13 @@ pub struct Request {
     /// `memory:`, `sqlite:PATH`, `postgres://…`, `mysql://…`, `redis://…`, `redis-cluster://…`.
     pub url: String,
     /// Connections to a store that has any.
-    pub connections: usize,
+    pub connections: u32,
     /// Capacity of a memory store.
     pub memory_records: usize,
     /// Pause before every completion; zero: none.
     pub slow_complete: Duration,
+    /// What every key in Redis begins with, if not the default.
+    pub key_prefix: Option<String>,
 }
 
 impl Request {
@@ -27,6 +38,7 @@ impl Request {
             connections: 10,
             memory_records: MemoryStore::DEFAULT_RECORDS,
             slow_complete: Duration::ZERO,
+            key_prefix: None,
         }
     }
 }
@@ -38,6 +50,22 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// How many records it holds, where it can tell without being asked over a connection.
     pub entries: Entries,
+    /// The database that the records stand in.
+    pub database: Database,
+}
+
+/// The database of a store, for rows of one's own beside its records.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // whoever uses one has to decide for each
+pub enum Database {
+    /// The store is no SQL database.
+    None,
+    /// A SQLite file.
+    Sqlite(SqlitePool),
+    /// PostgreSQL.
+    Postgres(PgPool),
+    /// MySQL or MariaDB.
+    MySql(MySqlPool),
 }
 
 /// Counts the records of a store that lives in this process.
@@ -67,17 +95,50 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
         .url
         .split_once(':')
         .ok_or_else(|| unknown(&request.url))?;
-    let (store, entries): (Arc<dyn Store>, Entries) = match scheme {
+    let mut entries = Entries(None);
+    let mut database = Database::None;
+    let store: Arc<dyn Store> = match scheme {
         "memory" => {
             let memory =
                 MemoryStore::with_capacity(request.memory_records, MemoryStore::DEFAULT_BYTES);
             let counted = memory.clone();
-            let entries = Entries(Some(Box::new(move || counted.len())));
-            (Arc::new(memory), entries)
+            entries = Entries(Some(Box::new(move || counted.len())));
+            Arc::new(memory)
         }
         "sqlite" => {
             let opened = SqliteStore::connect(&request.url).await;
-            (Arc::new(opened.map_err(unreachable)?), Entries(None))
+            let opened = opened.map_err(unreachable)?;
+            let file = SqliteConnectOptions::new().filename(opened.path());
+            database = Database::Sqlite(SqlitePool::connect_lazy_with(file));
+            Arc::new(opened)
+        }
+        "postgres" | "postgresql" => {
+            let pool = PgPoolOptions::new()
+                .max_connections(request.connections)
+                .acquire_timeout(CONNECT_TIMEOUT);
+            let builder = PostgresStore::builder().pool_options(pool);
+            let opened = builder.connect(&request.url).await;
+            let opened = opened.map_err(unreachable)?;
+            database = Database::Postgres(opened.pool().clone());
+            Arc::new(opened)
+        }
+        "mysql" => {
+            let pool = MySqlPoolOptions::new()
+                .max_connections(request.connections)
+                .acquire_timeout(CONNECT_TIMEOUT);
+            let builder = MySqlStore::builder().pool_options(pool);
+            let opened = builder.connect(&request.url).await;
+            let opened = opened.map_err(unreachable)?;
+            database = Database::MySql(opened.pool().clone());
+            Arc::new(opened)
+        }
+        "redis" | "redis-cluster" => {
+            let mut options = RedisOptions::new();
+            if let Some(prefix) = &request.key_prefix {
+                options = options.prefix(prefix);
+            }
+            let opened = options.connect(&request.url).await;
+            Arc::new(opened.map_err(unreachable)?)
         }
         _ => return Err(unknown(scheme)),
     };
@@ -87,13 +148,21 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
         let slow = FaultStore::over(store);
         let late = Fault::DelayBefore(request.slow_complete);
         slow.script(Method::Complete, Occasion::Always, late);
+        // Transactions would go past what slows the store down, so there are none.
+        database = Database::None;
         Arc::new(slow)
     };
-    Ok(Opened { store, entries })
+    Ok(Opened {
+        store,
+        entries,
+        database,
+    })
 }
 
 fn unknown(scheme: &str) -> String {
-    format!("there is no store for {scheme:?}: this release of the lab has memory: and sqlite:PATH")
+    format!(
+        "there is no store for {scheme:?}: memory:, sqlite:PATH, postgres://…, mysql://…, redis://… and redis-cluster://… there are"
+    )
 }
 
 fn unreachable(error: StoreError) -> String {

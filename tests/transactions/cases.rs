@@ -1,12 +1,12 @@
 //! What holds on every database.
 
-use crate::shop::{Options, Shop, databases, servers};
-use idem_tests::harness::each;
+use crate::shop::{Options, Shop, servers};
+use idem_tests::harness::{each, transactional};
 use std::time::Duration;
 
 #[actix_web::test]
 async fn rows_and_answer_are_one_commit() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let first = shop.post("ok", Some("k1"), "a").await;
         assert_eq!(first, (201, false, "a".to_owned()));
@@ -23,7 +23,7 @@ async fn rows_and_answer_are_one_commit() {
 
 #[actix_web::test]
 async fn a_kept_failure_rolls_the_writes_back_and_keeps_the_answer() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         for (what, status) in [("declined", 402), ("kept", 500), ("unknown", 404)] {
             let first = shop.post(what, Some(what), "a").await;
@@ -39,7 +39,7 @@ async fn a_kept_failure_rolls_the_writes_back_and_keeps_the_answer() {
 
 #[actix_web::test]
 async fn what_fails_otherwise_leaves_neither_rows_nor_a_record() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         for (what, status) in [("broken", 500), ("panic", 500), ("released", 201)] {
             for _ in 0..2 {
@@ -60,7 +60,7 @@ async fn what_fails_otherwise_leaves_neither_rows_nor_a_record() {
 
 #[actix_web::test]
 async fn a_duplicate_of_an_open_transaction_is_told_so_at_once() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let first = shop.post("gated", Some("k1"), "a");
         let others = async {
@@ -85,7 +85,7 @@ async fn a_duplicate_of_an_open_transaction_is_told_so_at_once() {
 
 #[actix_web::test]
 async fn a_client_that_leaves_does_not_undo_the_commit() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let leaving = shop.post("gated", Some("k1"), "a");
         assert!(
@@ -109,7 +109,7 @@ async fn a_client_that_leaves_does_not_undo_the_commit() {
 
 #[actix_web::test]
 async fn savepoints_work_inside_the_transaction() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         assert_eq!(shop.post("nested", Some("k1"), "a").await.0, 201);
         assert_eq!(shop.orders().await, ["a", "a nested"]);
@@ -119,7 +119,7 @@ async fn savepoints_work_inside_the_transaction() {
 
 #[actix_web::test]
 async fn without_a_key_it_is_an_ordinary_transaction() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         assert_eq!(
             shop.post("ok", None, "a").await,
@@ -135,7 +135,7 @@ async fn without_a_key_it_is_an_ordinary_transaction() {
 
 #[actix_web::test]
 async fn an_answer_over_the_limit_is_committed_as_a_tombstone() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let first = shop.post("large", Some("k1"), "a").await;
         assert_eq!((first.0, first.2.len()), (200, 2 << 20));
@@ -147,7 +147,7 @@ async fn an_answer_over_the_limit_is_committed_as_a_tombstone() {
 
 #[actix_web::test]
 async fn distinct_keys_take_turns_and_all_commit() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let posts = (0..40).map(|n| {
             let shop = &shop;
@@ -179,7 +179,7 @@ async fn an_inner_transaction_that_was_left_open_is_rolled_back_and_the_outer_on
 // L8
 #[actix_web::test]
 async fn handlers_that_fail_with_an_open_transaction_give_their_connections_back() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let posts = (0..200).map(|n| {
             let shop = &shop;

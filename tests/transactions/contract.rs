@@ -1,6 +1,6 @@
 //! The contract of the stores' own calls: what a claim in a transaction finds, and what becomes of it.
 
-use crate::shop::{Database, databases};
+use crate::shop::Database;
 use bytes::Bytes;
 use idem_runtime::{
     record::{Answer, RecordId, State, StoredResponse},
@@ -10,7 +10,7 @@ use idem_runtime::{
     },
 };
 use idem_tests::{
-    harness::each,
+    harness::{each, transactional},
     services::{self, Fresh, Store as Kind},
 };
 use std::{sync::Arc, time::Duration};
@@ -81,7 +81,7 @@ macro_rules! on_each_database {
         $(#[$about])*
         #[actix_web::test]
         async fn $name() {
-            each(databases(), async |kind| {
+            each(transactional(), async |kind| {
                 let place = services::fresh(kind).await;
                 let store = open(&place).await;
                 match kind {

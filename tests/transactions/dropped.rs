@@ -1,11 +1,14 @@
 //! Requests and calls that are given up half-way, on a pool of one connection.
 
-use crate::shop::{Database, Options, Shop, StorePool, databases, servers};
+use crate::shop::{Database, Options, Shop, StorePool, servers};
 use idem_runtime::{
     record::{Answer, RecordId},
     store::{Begun, Claim, Connection, Store, Takeover},
 };
-use idem_tests::{harness::each, services::Store as Kind};
+use idem_tests::{
+    harness::{each, transactional},
+    services::Store as Kind,
+};
 use rand::RngExt as _;
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -17,7 +20,7 @@ fn at_most(micros: u64) -> Duration {
 // B6, B7, B8
 #[actix_web::test]
 async fn clients_that_leave_at_any_moment_do_no_harm_to_the_next() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let options = Options {
             connections: 1,
             ..Options::default()

@@ -1,7 +1,7 @@
 //! Several instances of the application on one database.
 
-use crate::shop::{Instance, Options, Shop, databases, servers};
-use idem_tests::harness::each;
+use crate::shop::{Instance, Options, Shop, servers};
+use idem_tests::harness::{each, transactional};
 use std::time::{Duration, Instant};
 
 #[actix_web::test]
@@ -44,7 +44,7 @@ async fn a_duplicate_on_another_instance_is_told_at_once_and_holds_no_connection
 
 #[actix_web::test]
 async fn of_simultaneous_duplicates_on_two_instances_one_runs() {
-    each(databases(), async |store| {
+    each(transactional(), async |store| {
         let shop = Shop::open(store).await;
         let other = Instance::open(&shop.place, &Options::default()).await;
         for key in 0..50 {

@@ -2,10 +2,13 @@
 
 use actix_web::{App, HttpRequest, HttpServer, dev::ServerHandle, web};
 use idem_runtime::{
-    Idempotency,
+    Idempotency, IdempotencyBuilder,
     store::{MySqlStore, PostgresStore, SqliteStore},
 };
-use idem_tests::services::{self, Fresh, Store};
+use idem_tests::{
+    harness::transactional,
+    services::{self, Fresh, Store},
+};
 use sqlx::{
     AssertSqlSafe, MySqlPool, PgPool, Row, SqlitePool, mysql::MySqlPoolOptions,
     postgres::PgPoolOptions,
@@ -188,6 +191,20 @@ impl Database {
     }
 }
 
+/// Leaves out the handlers for other databases than this one's.
+pub(crate) fn not_served(builder: IdempotencyBuilder, served: Store) -> IdempotencyBuilder {
+    [
+        (Store::Sqlite, "transactions::shop::on_sqlite"),
+        (Store::Postgres, "transactions::shop::on_postgres"),
+        (Store::Postgres, "transactions::postgres"),
+        (Store::MySql, "transactions::shop::on_mysql"),
+        (Store::MySql, "transactions::mysql"),
+    ]
+    .into_iter()
+    .filter(|(store, _)| *store != served)
+    .fold(builder, |builder, (_, path)| builder.not_served(path))
+}
+
 /// How a shop is set up.
 pub(crate) struct Options {
     /// Connections of the store's pool.
@@ -284,11 +301,10 @@ impl Instance {
             }
             other => panic!("{other} has no transactions"),
         };
-        let idempotency = builder
+        let idempotency = not_served(builder, place.store())
             .scope("user", |request: HttpRequest| {
                 Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
             })
-            .allow_other_databases()
             .lease(options.lease)
             .store_timeout(options.store_timeout)
             .sweep_every(None)
@@ -439,16 +455,9 @@ impl Shop {
     }
 }
 
-/// The selected stores that have transactions.
-pub(crate) fn databases() -> Vec<Store> {
-    let mut stores = services::selected();
-    stores.retain(|store| matches!(store, Store::Sqlite | Store::Postgres | Store::MySql));
-    stores
-}
-
-/// Those of them that are servers.
+/// The selected databases that are servers.
 pub(crate) fn servers() -> Vec<Store> {
-    let mut stores = databases();
+    let mut stores = transactional();
     stores.retain(|store| *store != Store::Sqlite);
     stores
 }

@@ -1,7 +1,9 @@
 //! What is found before the first request, and what is allowed.
 
-use actix_web::{App, HttpRequest, test};
+use crate::shop::{Gate, not_served, on_sqlite};
+use actix_web::{App, HttpRequest, test, web};
 use idem_runtime::{BuildError, Idempotency, store::MemoryStore};
+use idem_tests::services::Store;
 
 #[actix_web::test]
 async fn a_handler_for_another_database_is_found_at_start_up() {
@@ -18,16 +20,16 @@ async fn a_handler_for_another_database_is_found_at_start_up() {
 }
 
 #[actix_web::test]
-async fn one_that_is_allowed_and_reached_all_the_same_does_not_run() {
-    let idempotency = Idempotency::builder(MemoryStore::new())
+async fn one_that_is_not_served_and_reached_all_the_same_does_not_run() {
+    let builder = Idempotency::builder(MemoryStore::new());
+    let idempotency = not_served(builder, Store::Memory)
         .scope("user", |_: HttpRequest| "somebody")
-        .allow_other_databases()
         .build()
         .unwrap();
     let app = App::new()
         .app_data(idempotency)
-        .app_data(actix_web::web::Data::new(crate::shop::Gate::new()))
-        .service(crate::shop::on_sqlite::order);
+        .app_data(web::Data::new(Gate::new()))
+        .service(on_sqlite::order);
     let app = test::init_service(app).await;
     for key in [Some("k"), None] {
         let mut request = test::TestRequest::post().uri("/tx/ok").set_payload("a");

@@ -78,6 +78,7 @@ pub(crate) struct Shared {
     defaults: Options,
     scopes: HashMap<String, Resolver>,
     replay_hook: Option<ReplayHook>,
+    not_served: Vec<&'static str>,
 }
 
 impl Idempotency {
@@ -101,9 +102,9 @@ impl Idempotency {
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
             values: Values::new(),
+            not_served: Vec::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
             renew_leases: true,
-            other_databases: false,
             mistakes: Vec::new(),
         }
     }
@@ -113,6 +114,7 @@ impl Idempotency {
     /// (draft-ietf-httpapi-idempotency-key-header-07, section 2.4).
     pub fn policies(&self) -> Vec<RoutePolicy> {
         let mut policies: Vec<_> = routes()
+            .filter(|route| self.0.serves(route))
             .map(|route| RoutePolicy {
                 handler: route.name,
                 file: route.file,
@@ -168,6 +170,11 @@ pub struct RoutePolicy {
 }
 
 impl Shared {
+    /// Whether this configuration is meant for a handler.
+    pub(crate) fn serves(&self, route: &Route) -> bool {
+        serves(&self.not_served, route)
+    }
+
     pub(crate) fn effective(&self, route: &Route) -> EffectivePolicy {
         EffectivePolicy::new(&route.policy, &self.defaults)
     }
@@ -228,9 +235,9 @@ pub struct IdempotencyBuilder {
     sweep_period: Option<Duration>,
     reconcile_period: Duration,
     values: Values,
+    not_served: Vec<&'static str>,
     drain_limit: Duration,
     renew_leases: bool,
-    other_databases: bool,
     mistakes: Vec<String>,
 }
 
@@ -407,6 +414,19 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Leaves annotated handlers out that are in the program but not in this application: the handler
+    /// of this path (`module::function`), or all in this module. [`build`](Self::build) does not
+    /// check them against this configuration, and a request that reaches one all the same is
+    /// answered with 500 `not-configured`.
+    ///
+    /// Attributes register their handlers for the whole program, so this is needed where a program
+    /// has several configurations, such as one for each database it can run on.
+    #[must_use]
+    pub fn not_served(mut self, path: &'static str) -> Self {
+        self.not_served.push(path);
+        self
+    }
+
     /// Time between two rounds in which this process takes abandoned records of routes with a
     /// `reconcile` function and asks about them. Default: one second.
     #[must_use]
@@ -439,16 +459,6 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn renew_leases(mut self, renew: bool) -> Self {
         self.renew_leases = renew;
-        self
-    }
-
-    /// Accepts that the program also has transactional handlers for other databases than the store's,
-    /// such as one for SQLite where it is developed and one for PostgreSQL where it runs. The
-    /// application registers those that fit its store; one of the others that is reached all the
-    /// same answers 500 `not-configured`. Default: [`IdempotencyBuilder::build`] refuses them.
-    #[must_use]
-    pub fn allow_other_databases(mut self) -> Self {
-        self.other_databases = true;
         self
     }
 
@@ -561,13 +571,12 @@ impl IdempotencyBuilder {
     /// is impossible, or outside of a tokio runtime.
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
-        for route in routes() {
+        for route in routes().filter(|route| serves(&self.not_served, route)) {
             if let Some(check) = route.policy.transaction
-                && !self.other_databases
                 && let Err(database) = check(&*self.store)
             {
                 mistakes.push(format!(
-                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out; if this handler is for another deployment of the program, say so with `.allow_other_databases()`",
+                    "{}:{}: `{}` opens transactions on {database}, but the store is {}: use a store on the same database, or leave `transaction` out",
                     route.file, route.line, route.name, self.store.name()
                 ));
             }
@@ -613,6 +622,7 @@ impl IdempotencyBuilder {
             self.values,
             &in_flight,
             self.reconcile_period,
+            |route| serves(&self.not_served, route),
             &runtime,
         );
         Ok(Idempotency(Arc::new(Shared {
@@ -626,6 +636,7 @@ impl IdempotencyBuilder {
             defaults: self.defaults,
             scopes: self.scopes,
             replay_hook: self.replay_hook,
+            not_served: self.not_served,
         })))
     }
 }
@@ -636,6 +647,13 @@ impl fmt::Debug for IdempotencyBuilder {
             .field("store", &self.store)
             .finish_non_exhaustive()
     }
+}
+
+fn serves(not_served: &[&str], route: &Route) -> bool {
+    !not_served.iter().any(|path| {
+        let rest = route.name.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    })
 }
 
 fn unknown_scope(route: &Route, name: &str, known: &HashMap<String, Resolver>) -> String {

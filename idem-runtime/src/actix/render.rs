@@ -72,7 +72,7 @@ impl ProblemStyle {
 pub(crate) fn not_configured(request: &HttpRequest, handler: &str) -> HttpResponse {
     tracing::error!(
         handler,
-        "no `Idempotency` in the application's data: add `.app_data(idempotency.clone())` to the `App`"
+        "no `Idempotency` for this handler in the application's data: add `.app_data(idempotency.clone())` to the `App`"
     );
     ProblemStyle::default().render(&Problem::new(ProblemKind::NotConfigured), request)
 }

@@ -8,7 +8,7 @@ use crate::{
         response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context},
-    engine::{Decision, LiveClaim, Request, Settled},
+    engine::{Attempt, Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
@@ -27,7 +27,13 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    any::Any,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Poll,
+};
 use tokio::sync::oneshot;
 
 /// Runs an annotated handler: what generated code calls.
@@ -106,7 +112,7 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
-    let Some(shared) = Idempotency::of(request) else {
+    let Some(shared) = Idempotency::of(request).filter(|shared| shared.serves(route)) else {
         return Admission::Refused(not_configured(request, route.name));
     };
     let policy = shared.effective(route);
@@ -207,12 +213,22 @@ impl Admitted {
                 let _ = answer.send(response);
             }
         });
-        let section = section(self, request, send);
+        let mut section = section(self, request, send);
         // From the claim to the saved result the client's presence means nothing: a task of its own.
-        rt::spawn(async move {
-            section.await;
-            drop(ticket);
+        // What needs no waiting, such as a replay from memory, is over before there has to be one.
+        let begun = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| section.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
         });
+        match begun.await {
+            Ok(Poll::Pending) => {
+                rt::spawn(async move {
+                    section.await;
+                    drop(ticket);
+                });
+            }
+            Ok(Poll::Ready(())) | Err(_) => drop((section, ticket)),
+        }
         Ok(answered.await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
             shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
@@ -259,7 +275,7 @@ impl Admitted {
         let handler = self.route.name;
         let pattern = route_pattern(&self.request);
         let room = MAX_ROUTE.saturating_sub(handler.len() + 1);
-        format!("{} {handler}", bounded(pattern, room))
+        [bounded(pattern, room).as_str(), " ", handler].concat()
     }
 
     /// The answer to a request whose handler does not run.
@@ -318,18 +334,18 @@ impl Admitted {
             None => self.policy.releases(response.status().as_u16()),
         };
         if released {
-            let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+            let about = claim.about();
             let settled = claim.release().await;
-            return send(self.unless_fenced(settled, &id, &engine, response).await);
+            return send(self.unless_fenced(settled, &about, response).await);
         }
         let code = response.status().as_u16();
         match Retention::of(&response, self.policy.max_response) {
             Retention::Whole => self.settle_whole(claim, response, send).await,
             Retention::Never => {
                 let size = response.body().size();
-                let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+                let about = claim.about();
                 let settled = claim.complete(Answer::Tombstone { code }).await;
-                let response = self.unless_fenced(settled, &id, &engine, response).await;
+                let response = self.unless_fenced(settled, &about, response).await;
                 if settled == Settled::Fenced {
                     return send(response);
                 }
@@ -343,7 +359,7 @@ impl Admitted {
     }
 
     async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
-        let (id, engine) = (claim.id().clone(), Arc::clone(claim.engine()));
+        let about = claim.about();
         let (head, body) = response.into_parts();
         let code = head.status().as_u16();
         match collect(body, self.policy.max_response).await {
@@ -354,7 +370,7 @@ impl Admitted {
                     Some(bytes) => BoxBody::new(bytes),
                     None => BoxBody::new(actix_web::body::None::new()),
                 });
-                send(self.unless_fenced(settled, &id, &engine, response).await);
+                send(self.unless_fenced(settled, &about, response).await);
             }
             // It broke off, or held more than it had announced.
             partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
@@ -408,15 +424,14 @@ impl Admitted {
     async fn unless_fenced(
         &self,
         settled: Settled,
-        id: &RecordId,
-        engine: &Arc<crate::engine::Engine>,
+        about: &Attempt,
         response: HttpResponse,
     ) -> HttpResponse {
         if settled != Settled::Fenced {
             return response;
         }
         self.shared.count("fenced");
-        match engine.answer_of_the_winner(id).await {
+        match self.shared.engine.answer_of_the_winner(about).await {
             Some(decision) => self.without_running(decision),
             None => response,
         }
@@ -478,11 +493,8 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
 /// Method and route pattern, such as `POST /orders/{id}`.
 pub(crate) fn route_pattern(request: &HttpRequest) -> String {
     let pattern = request.match_pattern();
-    format!(
-        "{} {}",
-        request.method(),
-        pattern.as_deref().unwrap_or("(no pattern)")
-    )
+    let pattern = pattern.as_deref().unwrap_or("(no pattern)");
+    [request.method().as_str(), " ", pattern].concat()
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

@@ -175,7 +175,7 @@ async fn without_key<C: Connection>(
     let Some(shared) = Idempotency::of(request) else {
         return not_configured(request, route.name);
     };
-    match attempt_without_key(&shared, route, work).await {
+    match attempt_without_key(&shared, shared.effective(route), work).await {
         Ok(response) => response,
         Err(problem) => shared.problem(&problem, request),
     }
@@ -183,7 +183,7 @@ async fn without_key<C: Connection>(
 
 async fn attempt_without_key<C: Connection>(
     shared: &Arc<Shared>,
-    route: &'static Route,
+    policy: EffectivePolicy,
     work: Work<C>,
 ) -> Result<HttpResponse, Problem> {
     let engine = &shared.engine;
@@ -194,14 +194,14 @@ async fn attempt_without_key<C: Connection>(
         );
         Problem::new(ProblemKind::StoreUnavailable)
     };
-    let store = C::store(&**engine.store())
-        .ok_or_else(|| transaction::other_database::<C>(engine, route.name))?;
+    let store =
+        C::store(&**engine.store()).ok_or_else(|| Problem::new(ProblemKind::NotConfigured))?;
     let transaction = within(engine.call_budget(), store.begin())
         .await
         .map_err(unavailable)?;
     let (transaction, response) = work(transaction).await;
     let code = response.status().as_u16();
-    let ending = match Disposition::of(&response, &shared.effective(route)) {
+    let ending = match Disposition::of(&response, &policy) {
         // Without a claim there is no record: the answer is only sent.
         Disposition::Commit => Ending::Commit(Answer::Tombstone { code }),
         Disposition::KeepAnswerOnly | Disposition::Rollback => Ending::Rollback,

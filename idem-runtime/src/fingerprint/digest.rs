@@ -24,11 +24,15 @@ impl Fingerprint {
     #[must_use]
     pub fn to_hex(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        self.0
-            .iter()
-            .flat_map(|byte| [byte >> 4, byte & 15])
-            .map(|digit| char::from(DIGITS[usize::from(digit)]))
-            .collect()
+        // Asked for at once: it does not grow while it is written.
+        let mut hex = String::with_capacity(64);
+        hex.extend(
+            self.0
+                .iter()
+                .flat_map(|byte| [byte >> 4, byte & 15])
+                .map(|digit| char::from(DIGITS[usize::from(digit)])),
+        );
+        hex
     }
 
     /// Reads the stored form; `None` unless it is exactly what [`to_hex`](Self::to_hex) writes.

@@ -166,7 +166,6 @@ impl Call {
     }
 
     /// The request for `reqwest`, for an answer that is to be read piece by piece.
-    #[must_use]
     pub fn sent(&self) -> reqwest::RequestBuilder {
         let url = format!("http://{}{}", self.address, self.path);
         self.client
@@ -176,7 +175,6 @@ impl Call {
     }
 
     /// Sends it in a task of its own.
-    #[must_use]
     pub fn spawn(&self) -> tokio::task::JoinHandle<Reply> {
         let call = self.clone();
         tokio::spawn(async move { call.send().await })

@@ -40,6 +40,18 @@ pub fn durable() -> Vec<Store> {
     stores
 }
 
+/// The selected stores that claim, effect and answer can be one commit on.
+///
+/// # Panics
+///
+/// As [`services::selected`].
+#[must_use]
+pub fn transactional() -> Vec<Store> {
+    let mut stores = services::selected();
+    stores.retain(|store| matches!(store, Store::Sqlite | Store::Postgres | Store::MySql));
+    stores
+}
+
 /// Runs a behaviour on each of these stores at the same time, and says on which of them it failed.
 ///
 /// # Panics
@@ -53,7 +65,8 @@ pub async fn each(stores: Vec<Store>, behaviour: impl AsyncFn(Store)) {
     let failed: Vec<_> = join_all(runs)
         .await
         .into_iter()
-        .filter_map(|(store, passed)| (!passed).then(|| store.to_string()))
+        .filter(|(_, passed)| !passed)
+        .map(|(store, _)| store.to_string())
         .collect();
     assert!(
         failed.is_empty(),

@@ -31,7 +31,11 @@ impl InProcess {
     /// If the store cannot be opened.
     pub async fn configuration(store: Store) -> (IdempotencyBuilder, Fresh) {
         let place = services::fresh(store).await;
-        let opened = stores::open(&stores::Request::of(place.url())).await;
+        let request = stores::Request {
+            key_prefix: Some(format!("{}:", place.name())),
+            ..stores::Request::of(place.url())
+        };
+        let opened = stores::open(&request).await;
         let store = opened.expect("the store can be opened").store;
         let builder = Idempotency::builder_on(store).scope("user", |request: HttpRequest| {
             let line = request.headers().get("authorization")?;

@@ -12,7 +12,7 @@ mod raw;
 mod site;
 
 pub use call::{Call, Reply, assert_replay};
-pub use every::{durable, each, full_scale, scaled};
+pub use every::{durable, each, full_scale, scaled, transactional};
 pub use in_process::InProcess;
 pub use journal::{Journal, Line};
 pub use process::Lab;

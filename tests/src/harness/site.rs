@@ -162,6 +162,25 @@ impl Site {
         records
     }
 
+    /// The orders that transactional handlers committed: their ids.
+    ///
+    /// # Panics
+    ///
+    /// If the lab cannot list them.
+    pub async fn orders(&self) -> Vec<u64> {
+        let listed = self.call(Method::GET, "/lab/orders").send().await;
+        let rows = listed.json();
+        let rows = rows.as_array().expect("a list of rows");
+        rows.iter()
+            .filter(|row| {
+                row["user_name"]
+                    .as_str()
+                    .is_some_and(|user| user.contains(&self.tag))
+            })
+            .map(|row| row["id"].as_u64().expect("an id"))
+            .collect()
+    }
+
     /// A metric's value, by its name and labels as they are printed; 0 if there is none.
     ///
     /// # Panics
@@ -189,7 +208,13 @@ async fn start(binary: &Path, place: &Fresh, journal: &Journal, flags: &[&str]) 
         place.url().to_owned(),
         "--journal".to_owned(),
         journal.path().display().to_string(),
+        // A machine busy with many tests must not look like a store that is down.
+        "--store-timeout".to_owned(),
+        "10s".to_owned(),
     ];
+    if matches!(place.store(), Store::Redis | Store::RedisCluster) {
+        arguments.extend(["--key-prefix".to_owned(), format!("{}:", place.name())]);
+    }
     arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
     let binary = binary.to_owned();
     spawn_blocking(move || Lab::start(&binary, &arguments))

@@ -246,12 +246,13 @@ impl Packed {
     pub(super) fn new(answer: &Answer) -> Self {
         let headers = answer.headers_column();
         let body = answer.body_column();
-        let mut bytes = headers.clone().unwrap_or_default();
+        let end_of_headers = headers.as_ref().map(Vec::len);
+        let mut bytes = headers.unwrap_or_default();
         bytes.reserve_exact(body.map_or(0, <[u8]>::len));
         bytes.put_slice(body.unwrap_or_default());
         Packed {
             code: answer.code(),
-            headers: headers.map(|headers| headers.len()),
+            headers: end_of_headers,
             has_body: body.is_some(),
             bytes: bytes.into(),
         }

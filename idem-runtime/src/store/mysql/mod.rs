@@ -169,7 +169,10 @@ enum Remedy {
     Again,
     /// Another try, but not many: the server waited long for a row lock before it gave up.
     Waited,
-    /// Another try on another connection, because this one is in a bad state.
+    /// Another try on another connection, because this one is inside a transaction that somebody
+    /// else has left open.
+    InTransaction,
+    /// Another try on another connection, because this one has lost its prepared statements.
     Elsewhere,
     /// Another try on another connection, because this one is lost; what was sent on it may have
     /// been carried out.
@@ -197,7 +200,7 @@ impl Remedy {
             Some(1205) => Remedy::Waited,
             // ER_UNKNOWN_STMT_HANDLER: a proxy has changed servers.
             Some(1243) => Remedy::Elsewhere,
-            Some(number) if guard.found_open_transaction(number) => Remedy::Elsewhere,
+            Some(number) if guard.found_open_transaction(number) => Remedy::InTransaction,
             // ER_SERVER_SHUTDOWN, ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
             Some(1053 | 1927 | 4031) => Remedy::Lost,
             _ => Remedy::Fail,
@@ -274,10 +277,11 @@ impl MySqlStore {
                     waits += 1;
                     checkout.give_back();
                 }
-                Remedy::Elsewhere => {
+                Remedy::InTransaction => {
                     warn_of_open_transaction();
                     drop(checkout);
                 }
+                Remedy::Elsewhere => drop(checkout),
                 Remedy::Lost => {
                     drop(checkout);
                     repeated = true;

@@ -20,11 +20,13 @@ WITH won AS (
         $5::uuid, 1, $8, $9
     )
     ON CONFLICT (scope, idempotency_key, request_path) DO NOTHING
-    RETURNING r.*
+    RETURNING 1
 )
-SELECT true AS won, {gap}, {record}
-FROM won AS r
-UNION ALL
 SELECT false AS won, {gap}, {record}
 FROM "idempotency_records" AS r
 WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
+UNION ALL
+SELECT true, {gap},
+    -- One for each column of record.sql: the winner knows what it has written.
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM won

@@ -21,7 +21,15 @@ const EVENTS: u32 = 20;
 const EVENT_PERIOD: Duration = Duration::from_millis(100);
 const CHUNK: usize = 1024;
 /// Whole numbers above this one are not told apart by every JSON reader (RFC 8259, section 6).
-const LARGEST_ID: u64 = (1 << 53) - 1;
+const LARGEST_ID: i64 = (1 << 53) - 1;
+
+/// What the usual answer tells about the order.
+#[derive(Debug)]
+pub(crate) struct Created<'a> {
+    pub(crate) id: i64,
+    pub(crate) attempt: u32,
+    pub(crate) body_sha256: &'a str,
+}
 
 /// A handler's failure as an error value.
 #[derive(Debug)]
@@ -36,6 +44,15 @@ impl Failure {
         Failure {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             message: "journal".to_owned(),
+        }
+    }
+
+    /// A row that could not be written.
+    pub(crate) fn row(error: &dyn fmt::Display) -> Failure {
+        tracing::error!("an order cannot be written: {error}");
+        Failure {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            message: "row".to_owned(),
         }
     }
 
@@ -75,9 +92,9 @@ impl ResponseError for Failure {
     }
 }
 
-pub(crate) fn answer(respond: Respond, attempt: u32, body_sha256: &str) -> Outcome {
+pub(crate) fn answer(respond: Respond, order: &Created<'_>) -> Outcome {
     Ok(match respond {
-        Respond::Created | Respond::Panic => created(attempt, body_sha256),
+        Respond::Created | Respond::Panic => created(order),
         Respond::Status(status) | Respond::NoEffect(status) => with_status(status, "lab"),
         Respond::Fail(status) => {
             return Err(Failure {
@@ -94,7 +111,7 @@ pub(crate) fn answer(respond: Respond, attempt: u32, body_sha256: &str) -> Outco
             .body((0..=u8::MAX).collect::<Vec<u8>>()),
         Respond::Csv => HttpResponse::Ok()
             .content_type("text/csv; charset=utf-8")
-            .body(format!("id,nonce\n{},{}\n", random_id(), nonce())),
+            .body(format!("id,nonce\n{},{}\n", order.id, nonce())),
         Respond::Large(bytes) => HttpResponse::Ok()
             .content_type("application/octet-stream")
             .body(vec![b'x'; bytes]),
@@ -107,7 +124,7 @@ pub(crate) fn answer(respond: Respond, attempt: u32, body_sha256: &str) -> Outco
                 Ok::<_, actix_web::Error>(Bytes::from_static(&[b'x'; CHUNK]))
             }))),
         Respond::Sse => events(),
-        Respond::Headers => headers(attempt, body_sha256),
+        Respond::Headers => headers(order),
     })
 }
 
@@ -117,8 +134,12 @@ pub(crate) fn panic_on_demand() -> ! {
     panic!("the request asked for a panic")
 }
 
-fn created(attempt: u32, body_sha256: &str) -> HttpResponse {
-    let id = random_id();
+fn created(order: &Created<'_>) -> HttpResponse {
+    let Created {
+        id,
+        attempt,
+        body_sha256,
+    } = order;
     HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/orders/{id}")))
         .json(json!({"id": id, "nonce": nonce(), "attempt": attempt, "body_sha256": body_sha256}))
@@ -136,8 +157,8 @@ fn with_status(status: StatusCode, error: &str) -> HttpResponse {
     answer.json(json!({"error": error}))
 }
 
-fn headers(attempt: u32, body_sha256: &str) -> HttpResponse {
-    let mut answer = created(attempt, body_sha256);
+fn headers(order: &Created<'_>) -> HttpResponse {
+    let mut answer = created(order);
     let fields = answer.headers_mut();
     let text: [(&str, String); 6] = [
         ("set-cookie", format!("session={}; HttpOnly", nonce())),
@@ -182,7 +203,8 @@ fn many_bytes_each(characters: usize) -> String {
         .collect()
 }
 
-fn random_id() -> u64 {
+/// A number for a new order.
+pub(crate) fn random_id() -> i64 {
     rand::random_range(1..=LARGEST_ID)
 }
 

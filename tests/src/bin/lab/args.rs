@@ -1,12 +1,13 @@
 //! The command line.
 
-use clap::{Parser, ValueEnum, error::ErrorKind};
+use clap::{Parser, ValueEnum, error::ErrorKind, value_parser};
 use idem_runtime::policy::OnStoreError;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A server on which every promise of the toolkit can be checked over HTTP.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "lab")]
+// The last one wins, so that a script can add to a list of flags.
+#[command(name = "lab", args_override_self = true)]
 pub(crate) struct Args {
     /// memory: · sqlite:PATH · postgres://… · mysql://… · redis://… · redis-cluster://HOST:PORT,…
     #[arg(long, value_name = "URL", default_value = "memory:")]
@@ -21,8 +22,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     pub(crate) workers: usize,
     /// Connections to the store.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub(crate) pool: usize,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) pool: u32,
     /// Lease of every route.
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration)]
     pub(crate) lease: Duration,
@@ -44,7 +45,10 @@ pub(crate) struct Args {
     /// Period of the sweeper; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) sweep: Duration,
-    /// Delays every saving of an answer in the store; 0: off.
+    /// What every key in Redis begins with, on a server that is shared.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key_prefix: Option<String>,
+    /// Delays every saving of an answer in the store, which then opens no transactions; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) slow_complete: Duration,
 }

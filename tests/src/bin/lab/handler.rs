@@ -1,11 +1,12 @@
 //! The one body that all routes run.
 
 use crate::{
-    answers::{self, Failure},
+    answers::{self, Created, Failure},
     callers::Caller,
     crash,
     journal::{Journal, Line, now_ms},
     knobs::{CrashAt, Knobs, Respond},
+    orders::{Enter, Order},
 };
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, dev::Payload, error::ErrorInternalServerError,
@@ -52,6 +53,21 @@ impl Job {
     /// Does what every route does with the body it was given, the effect being a line in the journal.
     pub(crate) async fn run(self, body: &[u8]) -> Outcome {
         self.around(body, async |run| run.write("effect")).await
+    }
+
+    /// The same with a row in the table of orders, written through the handler's transaction.
+    pub(crate) async fn run_in_transaction(self, body: &[u8], tx: &mut impl Enter) -> Outcome {
+        let user_name = self.caller.user.clone();
+        self.around(body, async |run| {
+            let order = Order {
+                id: run.order,
+                user_name,
+                body_sha256: run.body_sha256.clone(),
+            };
+            tx.enter(&order).await?;
+            run.write("effect")
+        })
+        .await
     }
 
     /// The same in two durable steps before the effect.
@@ -101,7 +117,12 @@ impl Job {
         if self.knobs.crash == Some(CrashAt::AfterCommit) {
             crash::when_the_answer_leaves(&self.request);
         }
-        answers::answer(self.knobs.respond, self.context.attempt(), &run.body_sha256)
+        let created = Created {
+            id: run.order,
+            attempt: self.context.attempt(),
+            body_sha256: &run.body_sha256,
+        };
+        answers::answer(self.knobs.respond, &created)
     }
 }
 
@@ -115,6 +136,7 @@ async fn pause(length: std::time::Duration) {
 struct Run<'a> {
     job: &'a Job,
     id: String,
+    order: i64,
     route: String,
     body_sha256: String,
     downstream_key: String,
@@ -126,6 +148,7 @@ impl<'a> Run<'a> {
         Run {
             job,
             id: uuid::Uuid::new_v4().to_string(),
+            order: answers::random_id(),
             route: format!(
                 "{} {}",
                 job.request.method(),

@@ -11,6 +11,7 @@ mod handler;
 mod journal;
 mod knobs;
 mod operator;
+mod orders;
 mod reconciler;
 mod routes;
 mod server;

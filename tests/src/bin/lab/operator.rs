@@ -1,6 +1,6 @@
 //! What an operator sees: metrics, records, policies, callers to be turned away.
 
-use crate::callers::Revoked;
+use crate::{callers::Revoked, orders};
 use actix_web::{
     HttpResponse, Responder,
     error::{ErrorNotFound, ErrorServiceUnavailable},
@@ -11,7 +11,7 @@ use idem_runtime::{
     record::{Answer, Record, State, Status},
     store::{ListQuery, StoreError},
 };
-use idem_tests::stores::Entries;
+use idem_tests::stores::{Database, Entries};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ const MOST: usize = 10_000;
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
     config
         .route("/lab/revoke/{user}", web::post().to(revoke))
-        .route("/lab/orders", web::get().to(orders))
+        .route("/lab/orders", web::get().to(rows))
         .route("/lab/records", web::get().to(records))
         .route("/lab/records/{digest}", web::delete().to(forget))
         .route("/lab/policies", web::get().to(policies))
@@ -35,9 +35,13 @@ async fn revoke(user: web::Path<String>, revoked: web::Data<Revoked>) -> impl Re
     HttpResponse::NoContent()
 }
 
-/// The rows that transactional handlers wrote: none, while there is no transactional route.
-async fn orders() -> impl Responder {
-    HttpResponse::Ok().json(json!([]))
+/// The rows that transactional handlers wrote.
+async fn rows(database: web::Data<Database>) -> actix_web::Result<HttpResponse> {
+    let rows = orders::list(&database).await.map_err(|error| {
+        tracing::error!("the orders cannot be read: {error}");
+        ErrorServiceUnavailable("the orders cannot be read")
+    })?;
+    Ok(HttpResponse::Ok().json(rows))
 }
 
 async fn metrics(handle: web::Data<PrometheusHandle>, entries: web::Data<Entries>) -> HttpResponse {

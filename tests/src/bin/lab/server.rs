@@ -5,7 +5,7 @@ use crate::{
     callers::{Caller, Revoked, authenticate},
     crash,
     journal::Journal,
-    operator,
+    operator, orders,
     reconciler::JournalFile,
     routes,
 };
@@ -36,14 +36,20 @@ pub(crate) async fn serve(args: Args) -> Result<(), String> {
         connections: args.pool,
         memory_records: args.memory_records,
         slow_complete: args.slow_complete,
+        key_prefix: args.key_prefix.clone(),
     })
     .await?;
+    orders::create_table(&opened.database).await?;
     let idempotency = configure(&args, &opened)?;
     run(&args, idempotency, opened, journal, metrics).await
 }
 
 fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
-    Idempotency::builder_on(opened.store.clone())
+    let mut builder = Idempotency::builder_on(opened.store.clone());
+    for handler in routes::not_served(&opened.database) {
+        builder = builder.not_served(handler);
+    }
+    builder
         .scope("user", |caller: Caller| caller.user)
         .scope("tenant", |caller: Caller| caller.tenant)
         .lease(args.lease)
@@ -68,6 +74,7 @@ async fn run(
     let revoked = web::Data::new(Revoked::default());
     let metrics = web::Data::new(metrics);
     let entries = web::Data::new(opened.entries);
+    let database = web::Data::new(opened.database);
     let compress = args.compress;
     let app = {
         let idempotency = idempotency.clone();
@@ -79,7 +86,8 @@ async fn run(
                 .app_data(metrics.clone())
                 .app_data(entries.clone())
                 .app_data(web::PayloadConfig::new(MOST_BODY))
-                .configure(routes::configure)
+                .configure(|config| routes::configure(config, &database))
+                .app_data(database.clone())
                 .configure(operator::configure)
                 .wrap(from_fn(authenticate))
                 .wrap(from_fn(crash::before_the_answer_leaves))

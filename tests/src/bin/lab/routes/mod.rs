@@ -1,16 +1,22 @@
 //! One route for every policy.
 
 mod bodies;
-mod later;
 mod policies;
+mod transactional;
 
 use actix_web::{FromRequest, Handler, Resource, Responder, http::Method, web};
+use idem_tests::stores::Database;
 
 /// All routes that run the shared body.
-pub(crate) fn configure(config: &mut web::ServiceConfig) {
+pub(crate) fn configure(config: &mut web::ServiceConfig, database: &Database) {
     policies::configure(config);
     bodies::configure(config);
-    later::configure(config);
+    transactional::configure(config, database);
+}
+
+/// Handlers of the program that a lab on this database does not serve.
+pub(crate) fn not_served(database: &Database) -> Vec<&'static str> {
+    transactional::not_served(database)
 }
 
 /// A resource for POST; safe methods reach the same handler, to show that they are never protected.

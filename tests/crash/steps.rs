@@ -1,0 +1,34 @@
+//! Durable steps outlive the attempt that made them.
+
+use crate::{LAB, settled};
+use idem_tests::harness::{Site, durable};
+
+#[tokio::test]
+async fn a_finished_step_is_not_run_again_by_the_next_attempt() {
+    let flags = ["--lease", "1s"];
+    Site::on_these(durable(), LAB, &flags, async |mut site| {
+        for (crash, reserved, charged) in [
+            ("before-effect", 1, 1),
+            ("between-steps", 1, 1),
+            ("after-effect", 1, 1),
+        ] {
+            let order = site.post("/steps").key(crash).json("{}");
+            assert!(order.clone().crash(crash).try_send().await.is_err());
+            site.restart(&flags).await;
+            let again = settled(&order.at(site.address())).await;
+            again.assert_created();
+            assert_eq!(again.json()["attempt"], 2, "{crash}");
+            assert_eq!(
+                site.journal.of("step:reserve", crash).len(),
+                reserved,
+                "{crash}"
+            );
+            assert_eq!(
+                site.journal.of("step:charge", crash).len(),
+                charged,
+                "{crash}"
+            );
+        }
+    })
+    .await;
+}
