@@ -479,7 +479,11 @@ impl TransactionalStore<MySqlConnection> for MySqlStore {
                     return Err(StoreError::unavailable(doing, error));
                 }
                 // Nothing was committed, whatever was sent.
-                Remedy::Again | Remedy::Waited | Remedy::Elsewhere | Remedy::Lost => {}
+                Remedy::Again
+                | Remedy::Waited
+                | Remedy::Elsewhere
+                | Remedy::InTransaction
+                | Remedy::Lost => {}
             }
             last = Some((doing, error));
         }
