@@ -183,7 +183,8 @@ impl PostgresStore {
 
     /// Uses the application's pool, and migrates.
     ///
-    /// No call holds a connection for longer than its statement, so a pool of one is enough.
+    /// No call holds a connection for longer than its statement, so a pool of one is enough. A
+    /// transactional route holds one for as long as its handler runs.
     ///
     /// # Errors
     ///
