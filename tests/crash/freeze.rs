@@ -73,7 +73,8 @@ async fn a_transaction_whose_owner_stands_still_is_ended_by_the_database() {
         assert_eq!(site.orders().await, [second.id()]);
         eventually("a log line", async || {
             let log = site.lab.log();
-            log.contains("a transaction could not be committed").then_some(())
+            log.contains("a transaction could not be committed")
+                .then_some(())
         })
         .await;
     })

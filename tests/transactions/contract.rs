@@ -57,7 +57,9 @@ fn answer(code: u16) -> Answer {
 
 async fn begin<C: Connection>(store: &Arc<dyn Store>, claim: &Claim) -> Begun<C> {
     let transactions = C::store(&**store).expect("a store of this kind");
-    transactions.begin_claimed(claim).await.unwrap()
+    let begun = transactions.begin_claimed(claim);
+    let begun = tokio::time::timeout(Duration::from_secs(10), begun).await;
+    begun.expect("it does not wait").unwrap()
 }
 
 async fn win<C: Connection>(

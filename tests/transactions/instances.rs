@@ -109,6 +109,10 @@ async fn an_owner_that_was_silent_beyond_its_lease_cannot_commit_and_does_not_ke
                 if reply.0 != 409 {
                     break reply;
                 }
+                assert!(
+                    began.elapsed() < Duration::from_secs(10),
+                    "the key is still taken"
+                );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             };
             let took = began.elapsed();
