@@ -124,8 +124,7 @@ pub(crate) async fn start_with(
         .scope("user", |request: HttpRequest| {
             Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
         })
-        .store_timeout(Duration::from_secs(1))
-        .not_served("engine::transactions");
+        .store_timeout(Duration::from_secs(1));
     let idempotency = configure(builder)
         .build()
         .expect("the configuration is valid");

@@ -7,5 +7,4 @@ mod contract;
 mod faults;
 mod guarantees;
 mod startup;
-mod transactions;
 mod waiting;

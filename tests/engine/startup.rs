@@ -3,7 +3,7 @@ use idem_runtime::{BuildError, Idempotency, IdempotencyBuilder, store::MemorySto
 use std::time::Duration;
 
 fn builder() -> IdempotencyBuilder {
-    Idempotency::builder(MemoryStore::new()).not_served("engine::transactions")
+    Idempotency::builder(MemoryStore::new())
 }
 
 #[actix_web::test]

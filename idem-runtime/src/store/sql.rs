@@ -1,8 +1,14 @@
 //! What the stores on a database server have in common: the table's name, the connection a call
 //! runs on, and how often a call is tried again.
 
-use super::StoreError;
-use crate::record::{MAX_REQUEST_PATH, MAX_SCOPE, Record, RecordId, Row, StoreTime, Unreadable};
+mod session;
+
+pub(super) use session::Session;
+
+use super::{Claim, StoreError};
+use crate::record::{
+    MAX_REQUEST_PATH, MAX_SCOPE, Record, RecordId, Row, State, StoreTime, Unreadable,
+};
 use bytes::Bytes;
 use sqlx::{Database, Pool, pool::PoolConnection};
 use std::time::Duration;
@@ -255,6 +261,19 @@ impl RawRow {
             steps: self.steps.map(Bytes::from),
             now: self.now.map(StoreTime).ok_or("clock")?,
         })
+    }
+}
+
+/// The record that a transactional claim finds, if it is to be left standing: all but one that was
+/// abandoned. What a transactional route has left behind is running only if it was claimed without a
+/// transaction, such as by an earlier release of the program; then the rule of
+/// [`Takeover::Abandoned`](super::Takeover::Abandoned) holds.
+pub(super) fn stands(claim: &Claim, record: &Record) -> bool {
+    let accepted = claim.also_accepted.as_ref().unwrap_or(&claim.fingerprint);
+    let same = record.fingerprint == claim.fingerprint || record.fingerprint == *accepted;
+    match record.state {
+        State::Running { locked_until } => locked_until > record.now || !same,
+        State::Finished { .. } => true,
     }
 }
 

@@ -48,7 +48,7 @@ pub fn durable() -> Vec<Store> {
 #[must_use]
 pub fn transactional() -> Vec<Store> {
     let mut stores = services::selected();
-    stores.retain(|store| *store == Store::Sqlite);
+    stores.retain(|store| matches!(store, Store::Sqlite | Store::Postgres | Store::MySql));
     stores
 }
 

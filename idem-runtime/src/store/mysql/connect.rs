@@ -14,7 +14,7 @@ use sqlx::{
     AssertSqlSafe, MySqlConnection, MySqlPool, Row as _,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
-use std::{str::FromStr as _, time::Duration};
+use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 /// How long the store's own pool waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ impl MySqlStoreBuilder {
         let table = TableName::parse(&self.table)?;
         let guard = look(&pool, own).await?;
         let store = MySqlStore {
-            statements: Statements::new(&table, guard),
+            statements: Arc::new(Statements::new(&table, guard)),
             table,
             pool,
             guard,

@@ -2,6 +2,7 @@
 
 mod connect;
 mod statement;
+mod transaction;
 
 pub use connect::MySqlStoreBuilder;
 
@@ -18,7 +19,7 @@ use sqlx::{
     mysql::{MySqlDatabaseError, MySqlRow},
 };
 use statement::{Answered, IDENTITY, Sendable, Statement, Template, Value, identity};
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// Records that one statement names, so that neither its text nor its plan gets out of hand.
@@ -43,12 +44,20 @@ const LOCK_WAITS: u32 = 2;
 ///
 /// Both create the table where it is missing, see [`MySqlStoreBuilder::migrate`].
 ///
-/// **Statements.** Every write is one statement that commits by itself; no session setting and no
-/// session lock is used, and it works at any isolation level of the pool. MySQL cannot report what
+/// **Statements.** Every write outside of a transactional route is one statement that commits by
+/// itself; no session setting and no session lock is used there, and it works at any isolation level of the pool. MySQL cannot report what
 /// stands in the way of an insert, so everything but a first request takes one more read. What
 /// InnoDB rolls back to resolve a deadlock is tried again.
 ///
 /// **Dropped calls.** A connection whose call was dropped half-way is closed, not reused.
+///
+/// **Transactions.** A route with `transaction` on a `&mut MySqlConnection` claims inside its
+/// transaction, at the isolation level of the pool. For as long as it runs, `autocommit` is off on
+/// its connection, and the server ends it when its owner leaves it idle for longer than the route's
+/// lease, in whole seconds (`idle_transaction_timeout` on MariaDB, `wait_timeout` on MySQL): the
+/// request is answered with 503 `store-unavailable`, nothing of it is kept, and the key is free. A
+/// handler that waits for something else for long needs a longer `lease`. The settings are what they
+/// were when the connection goes back to the pool.
 ///
 /// **Time.** All times are the server's, in UTC (`UTC_TIMESTAMP(6)`, `DATETIME(6)`): time zones and
 /// the clocks of the instances have no say. A server that is promoted in a failover should be
@@ -60,7 +69,7 @@ const LOCK_WAITS: u32 = 2;
 pub struct MySqlStore {
     pool: MySqlPool,
     table: TableName,
-    statements: Statements,
+    statements: Arc<Statements>,
     guard: Guard,
 }
 
@@ -84,6 +93,29 @@ struct Statements {
     list: Statement,
     forget: Statement,
     table: Statement,
+    inside: Inside,
+}
+
+/// Statements that are meant to run inside a transaction, and so do not guard against one.
+#[derive(Debug)]
+struct Inside {
+    claim: Statement,
+    replace: Statement,
+    take_over: Statement,
+    complete: Statement,
+}
+
+impl Inside {
+    fn new(table: &TableName) -> Self {
+        let statement = |doing, sql| Statement::new(doing, sql, table, Guard::Needless);
+        let take_over = include_str!("take_over_in_transaction.sql");
+        Self {
+            claim: statement("claiming a key", include_str!("claim.sql")),
+            replace: statement("replacing an expired record", include_str!("replace.sql")),
+            take_over: statement("taking over a record", take_over),
+            complete: statement("finishing a record", include_str!("complete.sql")),
+        }
+    }
 }
 
 impl Statements {
@@ -111,6 +143,7 @@ impl Statements {
             list: statement("listing records", include_str!("list.sql")),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
+            inside: Inside::new(table),
         }
     }
 }
@@ -188,7 +221,8 @@ impl MySqlStore {
 
     /// Uses the application's pool, and migrates.
     ///
-    /// No call holds a connection for longer than its statement, so a pool of one is enough.
+    /// No call holds a connection for longer than its statement, so a pool of one is enough. A
+    /// transactional route holds one for as long as its handler runs.
     ///
     /// # Errors
     ///

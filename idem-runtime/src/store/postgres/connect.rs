@@ -14,7 +14,11 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Row as _,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use std::{str::FromStr as _, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    str::FromStr as _,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use uuid::Uuid;
 
 /// How long the store's own pool waits for a connection.
@@ -114,7 +118,7 @@ impl PostgresStoreBuilder {
     async fn open(self, pool: PgPool, found: &Server) -> Result<PostgresStore, StoreError> {
         let table = TableName::parse(&self.table)?;
         let store = PostgresStore {
-            statements: Statements::for_table(&table),
+            statements: Arc::new(Statements::for_table(&table)),
             table,
             pool,
             inline: AtomicBool::new(!found.prepared),

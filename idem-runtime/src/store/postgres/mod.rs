@@ -2,6 +2,7 @@
 
 mod connect;
 mod statement;
+mod transaction;
 
 pub use connect::PostgresStoreBuilder;
 
@@ -14,7 +15,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
 use statement::{Sending, Statement, Value};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use uuid::Uuid;
 
 /// Less than a round trip between a client and a server takes, the two at least of which a transaction
@@ -47,6 +51,13 @@ const ROUND_TRIP_MICROS: i64 = 25;
 ///
 /// **Dropped calls.** A connection whose call was dropped half-way is closed, not reused.
 ///
+/// **Transactions.** A route with `transaction` on a `&mut PgConnection` claims inside its
+/// transaction, at the isolation level of the pool, under an advisory lock that goes with the
+/// transaction. The server ends it when its owner leaves it idle for longer than the route's lease
+/// (`idle_in_transaction_session_timeout`, set for this transaction alone): the request is answered
+/// with 503 `store-unavailable`, nothing of it is kept, and the key is free. A handler that waits for
+/// something else for long needs a longer `lease`.
+///
 /// **Time.** All times are the server's (`statement_timestamp()`, `timestamptz`): time zones and
 /// the clocks of the instances have no say. A server that is promoted in a failover should be
 /// synchronised to the one it replaces; whatever it lags behind prolongs leases by as much.
@@ -54,7 +65,7 @@ const ROUND_TRIP_MICROS: i64 = 25;
 pub struct PostgresStore {
     pool: PgPool,
     table: TableName,
-    statements: Statements,
+    statements: Arc<Statements>,
     /// Whether to send statements whole, see [`Sending`].
     inline: AtomicBool,
     /// Whether the server tells a statement that commits by itself from one inside a transaction.
@@ -77,6 +88,8 @@ struct Statements {
     list: Statement,
     forget: Statement,
     table: Statement,
+    claim_in_transaction: Statement,
+    complete_in_transaction: Statement,
 }
 
 impl Statements {
@@ -100,6 +113,14 @@ impl Statements {
             list: statement("listing records", include_str!("list.sql")),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
+            claim_in_transaction: statement(
+                "claiming a key",
+                include_str!("claim_in_transaction.sql"),
+            ),
+            complete_in_transaction: statement(
+                "finishing a record",
+                include_str!("complete_in_transaction.sql"),
+            ),
         }
     }
 }
@@ -162,7 +183,8 @@ impl PostgresStore {
 
     /// Uses the application's pool, and migrates.
     ///
-    /// No call holds a connection for longer than its statement, so a pool of one is enough.
+    /// No call holds a connection for longer than its statement, so a pool of one is enough. A
+    /// transactional route holds one for as long as its handler runs.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use crate::answers::Failure;
 use idem_tests::stores::Database;
 use serde::Serialize;
-use sqlx::SqliteConnection;
+use sqlx::{MySqlConnection, PgConnection, SqliteConnection};
 use std::time::Duration;
 
 /// Rows listed at most.
@@ -17,6 +17,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS lab_orders (\
     user_name VARCHAR(255) NOT NULL, \
     body_sha256 CHAR(64) NOT NULL)";
 const INSERT: &str = "INSERT INTO lab_orders (id, user_name, body_sha256) VALUES (?, ?, ?)";
+const INSERT_POSTGRES: &str =
+    "INSERT INTO lab_orders (id, user_name, body_sha256) VALUES ($1, $2, $3)";
 const SELECT: &str = "SELECT id, user_name, body_sha256 FROM lab_orders ORDER BY id LIMIT ?";
 const SELECT_POSTGRES: &str =
     "SELECT id, user_name, body_sha256 FROM lab_orders ORDER BY id LIMIT $1";
@@ -73,14 +75,25 @@ pub(crate) trait Enter {
     async fn enter(&mut self, order: &Order) -> Result<(), Failure>;
 }
 
-impl Enter for SqliteConnection {
-    async fn enter(&mut self, order: &Order) -> Result<(), Failure> {
-        let entered = sqlx::query(INSERT)
-            .bind(order.id)
-            .bind(&order.user_name)
-            .bind(&order.body_sha256)
-            .execute(self)
-            .await;
-        entered.map(drop).map_err(|error| Failure::row(&error))
-    }
+/// The same on each kind of connection.
+macro_rules! enter {
+    ($($connection:ty: $insert:expr;)*) => {$(
+        impl Enter for $connection {
+            async fn enter(&mut self, order: &Order) -> Result<(), Failure> {
+                let entered = sqlx::query($insert)
+                    .bind(order.id)
+                    .bind(&order.user_name)
+                    .bind(&order.body_sha256)
+                    .execute(self)
+                    .await;
+                entered.map(drop).map_err(|error| Failure::row(&error))
+            }
+        }
+    )*};
+}
+
+enter! {
+    SqliteConnection: INSERT;
+    MySqlConnection: INSERT;
+    PgConnection: INSERT_POSTGRES;
 }

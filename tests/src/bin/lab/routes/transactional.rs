@@ -10,29 +10,48 @@ use actix_web::{
 use idem_runtime::idempotent;
 use idem_tests::stores::Database;
 use serde_json::json;
-use sqlx::SqliteConnection;
+use sqlx::{MySqlConnection, PgConnection, SqliteConnection};
 
 const PATH: &str = "/transactional";
+const ON_SQLITE: &str = concat!(module_path!(), "::on_sqlite");
+const ON_POSTGRES: &str = concat!(module_path!(), "::on_postgres");
+const ON_MYSQL: &str = concat!(module_path!(), "::on_mysql");
 
 pub(super) fn configure(config: &mut web::ServiceConfig, database: &Database) {
     config.service(match database {
         Database::Sqlite(_) => posted(PATH, on_sqlite),
-        Database::None | Database::Postgres(_) | Database::MySql(_) => posted(PATH, nowhere),
+        Database::Postgres(_) => posted(PATH, on_postgres),
+        Database::MySql(_) => posted(PATH, on_mysql),
+        Database::None => posted(PATH, nowhere),
     });
 }
 
 /// The handlers for other databases than this one.
 pub(super) fn not_served(database: &Database) -> Vec<&'static str> {
-    match database {
-        Database::Sqlite(_) => vec![],
-        Database::None | Database::Postgres(_) | Database::MySql(_) => {
-            vec![concat!(module_path!(), "::on_sqlite")]
-        }
-    }
+    let served = match database {
+        Database::None => None,
+        Database::Sqlite(_) => Some(ON_SQLITE),
+        Database::Postgres(_) => Some(ON_POSTGRES),
+        Database::MySql(_) => Some(ON_MYSQL),
+    };
+    [ON_SQLITE, ON_POSTGRES, ON_MYSQL]
+        .into_iter()
+        .filter(|handler| Some(*handler) != served)
+        .collect()
 }
 
 #[idempotent(scope = "user", ttl = "24h", transaction = tx)]
 async fn on_sqlite(job: Job, body: Bytes, tx: &mut SqliteConnection) -> Outcome {
+    job.run_in_transaction(&body, tx).await
+}
+
+#[idempotent(scope = "user", ttl = "24h", transaction = tx)]
+async fn on_postgres(job: Job, body: Bytes, tx: &mut PgConnection) -> Outcome {
+    job.run_in_transaction(&body, tx).await
+}
+
+#[idempotent(scope = "user", ttl = "24h", transaction = tx)]
+async fn on_mysql(job: Job, body: Bytes, tx: &mut MySqlConnection) -> Outcome {
     job.run_in_transaction(&body, tx).await
 }
 
