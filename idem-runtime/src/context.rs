@@ -79,7 +79,10 @@ impl Context {
     /// A key for a call to another service, made for the purpose `name`.
     ///
     /// It is the same for every attempt at this operation, so that the other service recognises a
-    /// repeat, and differs by name, scope and endpoint. It is a UUID (version 8, RFC 9562, section
+    /// repeat, and differs by name, scope and endpoint. It follows from these and the client's key
+    /// alone: a key that is used again after the route's `ttl` gives the same downstream key, so
+    /// that a retry which comes that late still charges once. What must be new with every record,
+    /// such as the number of an order, is not to be made from it. It is a UUID (version 8, RFC 9562, section
     /// 5.8) and does not reveal the client's key. Without a key it is random for each request.
     pub fn downstream_key(&self, name: &str) -> Uuid {
         let identity = match self.0.claim.get() {

@@ -165,8 +165,14 @@ impl Engine {
                 })
             }
             Ok((Claimed::Standing(record), _)) => {
-                if policy.reconciled && is_abandoned(&record) {
-                    self.abandoned_met.notify_one();
+                if is_abandoned(&record) {
+                    // Its lease ran out because the store was away, not its owner.
+                    if same_request(&claim, &record) && self.leases.holds(record.owner) {
+                        return Decision::Refuse(Problem::new(ProblemKind::InProgress));
+                    }
+                    if policy.reconciled {
+                        self.abandoned_met.notify_one();
+                    }
                 }
                 judge(policy, &claim, *record)
             }

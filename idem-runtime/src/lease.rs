@@ -21,6 +21,7 @@ use uuid::Uuid;
 /// Every claim this process holds, and the task that renews them.
 #[derive(Debug)]
 pub(crate) struct LeaseKeeper {
+    renews: bool,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -112,6 +113,7 @@ impl LeaseKeeper {
         runtime: Option<&Handle>,
     ) -> Arc<LeaseKeeper> {
         let keeper = Arc::new(LeaseKeeper {
+            renews: runtime.is_some(),
             state: Mutex::new(State {
                 live: HashMap::new(),
                 next_look: None,
@@ -164,6 +166,12 @@ impl LeaseKeeper {
             owner,
             lost,
         }
+    }
+
+    /// Whether the owner with this fencing token is at work in this process, or its outcome still
+    /// on the way to the store, and its lease is to be renewed.
+    pub(crate) fn holds(&self, owner: Uuid) -> bool {
+        self.renews && self.state().live.contains_key(&owner)
     }
 
     /// What is due, or else when something will be.

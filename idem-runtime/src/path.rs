@@ -1,19 +1,17 @@
 //! The endpoint as part of a record's identity.
 
 use crate::{record::MAX_REQUEST_PATH, scope::bounded};
+use std::borrow::Cow;
 
 /// The `request_path` column: method and normalised path, hashed where it is too long.
-pub(crate) fn request_path(method: &str, path: &str) -> String {
-    let mut out = String::with_capacity(method.len() + 1 + path.len());
-    out.push_str(method);
-    out.push(' ');
-    push_normalised(path, &mut out);
-    bounded(out, MAX_REQUEST_PATH)
+pub(crate) fn request_path(method: &str, normalised: &str) -> String {
+    bounded([method, " ", normalised].concat(), MAX_REQUEST_PATH)
 }
 
-/// Appends a path in the one spelling of all equivalent ones: percent-encoded unreserved characters
-/// are decoded, other encodings are in upper case (RFC 3986, section 6.2.2).
-fn push_normalised(path: &str, out: &mut String) {
+/// A path in the one spelling of all equivalent ones: percent-encoded unreserved characters are
+/// decoded, other encodings are in upper case (RFC 3986, section 6.2.2).
+pub(crate) fn normalised(path: &str) -> Cow<'_, str> {
+    let mut out = String::new();
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
@@ -32,7 +30,11 @@ fn push_normalised(path: &str, out: &mut String) {
         }
         rest = &encoded[3..];
     }
+    if out.is_empty() {
+        return Cow::Borrowed(path);
+    }
     out.push_str(rest);
+    Cow::Owned(out)
 }
 
 /// RFC 3986, section 2.3.
@@ -43,6 +45,10 @@ fn is_unreserved(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn request_path(method: &str, path: &str) -> String {
+        super::request_path(method, &normalised(path))
+    }
 
     #[test]
     fn equivalent_spellings_are_one_endpoint() {

@@ -123,3 +123,31 @@ async fn without_work_the_process_ends_at_once() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_client_that_stops_reading_does_not_hold_up_the_end() {
+    Site::on_each(LAB, &[], async |mut site| {
+        let headers: [(&str, &[u8]); 2] = [
+            ("Idempotency-Key", b"k"),
+            ("X-Lab-Respond", b"stream:200000"),
+        ];
+        let mut connection = site.connect().await;
+        connection
+            .send(&site.raw_post("/default", &headers, b"{}"))
+            .await
+            .unwrap();
+        site.journal.wait_for("end", "k").await;
+        // Enough for what the sockets take; then the stream stands still.
+        sleep(Duration::from_millis(500)).await;
+        let told = Instant::now();
+        site.lab.signal(Signal::SIGTERM);
+        assert_eq!(site.lab.ended(LIMIT).await.code(), Some(0));
+        assert!(
+            told.elapsed() < Duration::from_secs(12),
+            "{:?}",
+            told.elapsed()
+        );
+        drop(connection);
+    })
+    .await;
+}

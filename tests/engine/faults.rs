@@ -168,3 +168,29 @@ async fn a_full_store_refuses_new_keys_and_keeps_running_ones() {
     assert_eq!(app.probe.runs(), 0);
     app.stop().await;
 }
+
+// The lease cannot be renewed, but the owner is here and has the answer.
+#[actix_web::test]
+async fn a_duplicate_of_an_answer_that_waits_for_the_store_is_told_to_come_back() {
+    let store = FaultStore::new(MemoryStore::new());
+    let app = crate::app::start_with(Arc::new(store.clone()), |builder| {
+        builder.lease(Duration::from_millis(100))
+    })
+    .await;
+    store.script(Method::Complete, Occasion::Always, Fault::FailBefore);
+    store.script(Method::Renew, Occasion::Always, Fault::FailBefore);
+    let first = app.post("/orders", "k1", "a").await;
+    assert_eq!(first.status, 201);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let duplicate = app.post("/orders", "k1", "a").await;
+    assert_eq!(
+        duplicate.problem(),
+        "in-progress",
+        "the outcome is known here"
+    );
+    store.heal();
+    let retry = settled(&app, "/orders", "k1").await;
+    assert_eq!((retry.replayed, retry.location), (true, first.location));
+    assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}

@@ -186,6 +186,17 @@ async fn the_query_belongs_to_the_request_and_the_callers_headers_do_not() {
         assert_then(&order("charset"), &charset, Same, "charset").await;
         let patch = order("type").header("content-type", "application/merge-patch+json");
         assert_then(&order("type"), &patch, Other, "type").await;
+        let put = |path: &str| {
+            let call = site.call(reqwest::Method::PUT, path);
+            call.key("path").json("{}")
+        };
+        assert_then(
+            &put("/default/a%2fb"),
+            &put("/default/%61%2Fb"),
+            Same,
+            "spelling of the path",
+        )
+        .await;
         // Without a key nothing else stands in for it.
         let call = site.post("/default").json("{}").header("x-request-id", "7");
         let (one, two) = (call.send().await, call.json("[]").send().await);

@@ -8,11 +8,12 @@ use crate::{
         response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context},
+    drain::Ticket,
     engine::{Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
-    path::request_path,
+    path::{normalised, request_path},
     policy::{EffectivePolicy, KeyFormat},
     problem::{Problem, ProblemKind},
     record::{Answer, MAX_ROUTE, RecordId},
@@ -22,13 +23,14 @@ use crate::{
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder,
     body::{BodySize, BoxBody, MessageBody},
-    http::{ConnectionType, Method, Version},
+    http::{ConnectionType, Method, Version, header},
     rt,
     web::{self, Bytes},
 };
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use std::{
     any::Any,
+    cell::Cell,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -65,6 +67,9 @@ where
         Admission::Protected(admitted) => admitted,
     };
     let body = KeptBody::new(&request, payload, admitted.policy.max_body);
+    if admitted.unfolds_too_far(&body).await {
+        return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
+    }
     let args = match Args::from_request(&request, &mut body.payload()).await {
         Ok(args) => args,
         Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
@@ -106,6 +111,8 @@ pub(crate) struct Admitted {
     pub(crate) context: Context,
     route: &'static Route,
     request: HttpRequest,
+    /// Counts the request as in flight, until its result is saved.
+    ticket: Cell<Option<Ticket>>,
 }
 
 pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
@@ -143,6 +150,7 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
         request: request.clone(),
         key,
         context: Context::install(request),
+        ticket: Cell::new(None),
         shared,
     }))
 }
@@ -188,9 +196,10 @@ impl Admitted {
             // A compressed body that unfolds beyond the limit.
             Err(_) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
         };
-        let Some(ticket) = self.shared.in_flight.enter() else {
-            return Ok(self.refuse(ProblemKind::ShuttingDown));
-        };
+        match self.shared.in_flight.enter() {
+            Some(ticket) => self.ticket.set(Some(ticket)),
+            None => return Ok(self.refuse(ProblemKind::ShuttingDown)),
+        }
         let (answer, answered) = oneshot::channel();
         let (shared, http_request) = (Arc::clone(&self.shared), self.request.clone());
         let knows_chunks = http_request.version() >= Version::HTTP_11;
@@ -221,13 +230,8 @@ impl Admitted {
             Poll::Ready(catch_unwind(poll))
         });
         match begun.await {
-            Ok(Poll::Pending) => {
-                rt::spawn(async move {
-                    section.await;
-                    drop(ticket);
-                });
-            }
-            Ok(Poll::Ready(())) | Err(_) => drop((section, ticket)),
+            Ok(Poll::Pending) => drop(rt::spawn(section)),
+            Ok(Poll::Ready(())) | Err(_) => drop(section),
         }
         Ok(answered.await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
@@ -236,20 +240,10 @@ impl Admitted {
     }
 
     fn claim_request(&self, scope: String, body: &[u8]) -> Result<Request, FingerprintError> {
-        let head = &self.request;
-        let path = request_path(head.method().as_str(), head.path());
-        let lines = |name: &str| {
-            head.headers()
-                .get_all(name)
-                .map(|value| value.as_bytes())
-                .collect::<Vec<_>>()
-        };
-        let mut parts = RequestParts::new(head.method().as_str(), head.path(), body)
-            .query(head.query_string())
-            .content_type(lines("content-type").first().copied())
-            .content_encoding(lines("content-encoding"));
+        let path = normalised(self.request.path());
+        let mut parts = self.parts(&path, body);
         for name in self.policy.headers {
-            parts = parts.header(name, lines(name));
+            parts = parts.header(name, self.lines(name));
         }
         let options = fingerprint::Options::default()
             .mode(self.policy.fingerprint)
@@ -265,9 +259,46 @@ impl Admitted {
         Ok(Request {
             fingerprint: fingerprint::fingerprint(&parts, &options)?.to_hex(),
             also_accepted,
-            id: RecordId::new(scope, self.key.as_str(), path),
+            id: RecordId::new(
+                scope,
+                self.key.as_str(),
+                request_path(self.request.method().as_str(), &path),
+            ),
             route: self.route_column(),
         })
+    }
+
+    fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.request
+            .headers()
+            .get_all(name)
+            .map(|value| value.as_bytes())
+    }
+
+    fn parts<'a>(&'a self, path: &'a str, body: &'a [u8]) -> RequestParts<'a> {
+        RequestParts::new(self.request.method().as_str(), path, body)
+            .query(self.request.query_string())
+            .content_type(self.lines("content-type").next())
+            .content_encoding(self.lines("content-encoding"))
+    }
+
+    /// Refuses a compressed body that unfolds beyond the limit, before an extractor unfolds it:
+    /// those have the whole of it in memory before they look at its size.
+    pub(crate) async fn unfolds_too_far(&self, body: &KeptBody) -> bool {
+        if !self
+            .request
+            .headers()
+            .contains_key(header::CONTENT_ENCODING)
+        {
+            return false;
+        }
+        // What is wrong with it otherwise, the extractors will find and say.
+        if body.finish().await.is_err() {
+            return false;
+        }
+        let options = fingerprint::Options::default().max_decoded(self.policy.max_body);
+        let (path, bytes) = (normalised(self.request.path()), body.bytes());
+        fingerprint::fingerprint(&self.parts(&path, &bytes), &options).is_err()
     }
 
     /// Pattern and handler: `POST /orders/{id} shop::orders::create`.
@@ -359,7 +390,14 @@ impl Admitted {
         let (client, live) = LiveBody::new(size);
         let (head, body) = response.into_parts();
         send(head.set_body(BoxBody::new(live)));
+        self.saved();
         pass(body, client).await;
+    }
+
+    /// The result is saved: what is left concerns the client alone, and a shutdown need not wait
+    /// for it any longer than for any other connection.
+    fn saved(&self) {
+        self.ticket.take();
     }
 
     async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
@@ -400,6 +438,7 @@ impl Admitted {
             match chunk {
                 Ok(chunk) if copy.len() + chunk.len() > self.policy.max_response => {
                     claim.complete(tombstone).await;
+                    self.saved();
                     let _ = client.send(Ok(chunk)).await;
                     return pass(body, client).await;
                 }

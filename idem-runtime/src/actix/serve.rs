@@ -7,10 +7,13 @@ use std::{io, time::Duration};
 /// How long a shutdown waits for requests in flight where the builder does not say.
 pub const DEFAULT_DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
+/// What connections get for their last answers if draining has taken the whole limit.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 impl Idempotency {
     /// Runs a server until SIGTERM or SIGINT (Ctrl-C), then drains it: no new connection is
     /// accepted, every request in flight is finished and saved, also those whose client has left,
-    /// and only then the server stops. Requests that arrive on open connections meanwhile are
+    /// and only then the server stops. All of it takes no longer than the builder's `drain_limit`. Requests that arrive on open connections meanwhile are
     /// served, and the connections closed after them.
     ///
     /// This is needed because a worker of actix ends as soon as it has no connection left, and with
@@ -36,15 +39,21 @@ impl Idempotency {
         let mut server = std::pin::pin!(server);
         let shutdown = async {
             signal.received().await;
+            let deadline = tokio::time::Instant::now() + self.shared().drain_limit;
             handle.pause().await;
             self.drain().await;
-            handle.stop(true).await;
+            deadline
         };
-        tokio::select! {
+        let deadline = tokio::select! {
             ended = &mut server => return ended,
-            () = shutdown => {}
-        }
-        server.await
+            deadline = shutdown => deadline.max(tokio::time::Instant::now() + LAST_WORDS),
+        };
+        // Everything is saved; what connections still have to send may take what is left of the
+        // limit, and no longer.
+        let stopping = handle.stop(true);
+        tokio::time::timeout_at(deadline, async { tokio::join!(server, stopping).0 })
+            .await
+            .unwrap_or(Ok(()))
     }
 
     /// Waits until no request is in flight, or for the builder's `drain_limit`, and from then on

@@ -56,6 +56,9 @@ where
         return Ok(without_key(route, &request.clone(), work(request, handler, args)).await);
     };
     let body = KeptBody::new(&request, payload, admitted.policy.max_body);
+    if admitted.unfolds_too_far(&body).await {
+        return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
+    }
     let args = match Args::from_request(&request, &mut body.payload()).await {
         Ok(args) => args,
         Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
@@ -193,6 +196,7 @@ async fn attempt_without_key<C: Connection>(
             "no transaction could be opened"
         );
         Problem::new(ProblemKind::StoreUnavailable)
+            .with_detail("The request was not carried out. Retry later.")
     };
     let store =
         C::store(&**engine.store()).ok_or_else(|| Problem::new(ProblemKind::NotConfigured))?;

@@ -142,13 +142,27 @@ impl Lab {
     /// Where the system has no `/proc`.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it has ever been, in bytes.
+    ///
+    /// # Panics
+    ///
+    /// As [`resident_bytes`](Self::resident_bytes).
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, what: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the lab runs, on Linux");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|line| line.starts_with(what));
         let kib = line
             .and_then(|line| line.split_whitespace().nth(1))
             .and_then(|kib| kib.parse::<u64>().ok())
-            .expect("VmRSS is a number of KiB");
+            .expect("a number of KiB");
         kib * 1024
     }
 

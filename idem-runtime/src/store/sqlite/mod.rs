@@ -40,6 +40,11 @@ const QUEUE: usize = 1024;
 /// lets it; it never answers `database is locked`. Several processes of one machine may share a
 /// file. A network file system is no place for one: SQLite's locks cannot be relied on there.
 ///
+/// A transactional route has the write lock from its claim to its commit, for as long as its handler
+/// takes. Transactions of one process take turns; whoever else wants to write waits, within its time
+/// budget. A duplicate from another process does so too, where it would be told 409 at once on a
+/// database server, and nothing ends the transaction of a process that is only stopped.
+///
 /// The clock is the machine's, read inside SQLite.
 ///
 /// A clone is another handle on the same connections. They are served by a thread of the store's

@@ -20,7 +20,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::{io::Write, time::Duration};
 
 /// How long handlers in flight may take after SIGTERM.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+const DRAIN_LIMIT: Duration = Duration::from_millis(9_500);
 /// Largest body that an extractor takes; routes with a key have lower limits of their own.
 const MOST_BODY: usize = 8 << 20;
 
