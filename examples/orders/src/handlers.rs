@@ -11,6 +11,7 @@ use crate::{
 use actix_web::{HttpResponse, ResponseError, get, http::header::LOCATION, post, web};
 use idem_runtime::{Abandoned, Context, Resolution, idempotent, outcome, record::StoredResponse};
 use sqlx::SqliteConnection;
+use uuid::Uuid;
 
 /// Registers the API's routes, apart from `POST /api/v1/orders`: which handler that is depends on
 /// where the records stand.
@@ -26,16 +27,17 @@ pub fn routes(config: &mut web::ServiceConfig) {
 /// killed after it, the retry gets the answer.
 ///
 /// The card is charged outside of this transaction, which could not take a charge back: an order
-/// that is committed as `pending` is the cashier's to collect (`cashier.rs`).
+/// that is committed as `pending` is the cashier's to collect (`cashier.rs`). Its charge key can be
+/// random: committed with the order, it is the same for every attempt to collect, and an attempt to
+/// order that was rolled back has left none.
 #[idempotent(scope = "user", ttl = "24h", transaction = tx)]
 #[post("/api/v1/orders")]
 pub(crate) async fn create_order(
     user: AuthUser,
     order: web::Json<NewOrder>,
-    context: Context,
     tx: &mut SqliteConnection,
 ) -> Result<HttpResponse, ApiError> {
-    let order_id = store::place(tx, &user, &order, context.downstream_key("charge")).await?;
+    let order_id = store::place(tx, &user, &order, Uuid::new_v4()).await?;
     Ok(order_created(order_id))
 }
 
