@@ -40,12 +40,12 @@ pub enum ApiError {
     /// The gateway refused the charge.
     #[error("The payment was declined; nothing was charged.")]
     PaymentDeclined,
-    /// The gateway could not be reached, so nothing was charged.
-    #[error("The payment gateway cannot be reached; nothing was charged. Retry later.")]
+    /// The gateway gave no answer and nothing was charged.
+    #[error("The payment gateway does not answer; nothing was charged. Retry later.")]
     PaymentUnavailable,
     /// The gateway did not say whether it charged.
     #[error(
-        "The payment gateway did not say whether it charged. Retry with the same key: it charges once."
+        "The payment gateway did not answer, so it is not known whether the charge was made. The same key will not charge again: it gets this answer. Ask the shop what became of the payment."
     )]
     PaymentUnknown,
     /// The key stood for something else, so long ago that its record is gone.

@@ -60,7 +60,19 @@ async fn create_payment(
 
     // The same for every attempt at this payment.
     let charge_key = context.downstream_key("charge");
-    match gateway.charge(charge_key, &charge).await {
+    let mut charged = gateway.charge(charge_key, &charge).await;
+    if let Err(ChargeError::Unknown) = charged {
+        // The money may have moved. Who asks what became of it moves nothing.
+        charged = match gateway.find(charge_key).await {
+            Ok(Found::Charged(found, _)) if found != charge => return Err(ApiError::KeyUsedBefore),
+            Ok(Found::Charged(_, receipt)) => Ok(receipt),
+            Ok(Found::Declined) => Err(ChargeError::Declined),
+            // Should a request still be on its way, then the retry's has the same key.
+            Ok(Found::Nothing) => Err(ChargeError::Unreachable),
+            Ok(Found::UnderWay) | Err(_) => Err(ChargeError::Unknown),
+        };
+    }
+    match charged {
         // Killed here: the money has moved and nothing is written down. `ask_gateway` repairs it.
         Ok(receipt) => {
             let made = orders.enter_payment(charge_key, &charge, &receipt).await?;
@@ -68,13 +80,12 @@ async fn create_payment(
         }
         // An answer like any other: kept, and replayed to retries of this key.
         Err(ChargeError::Declined) => Err(ApiError::PaymentDeclined),
-        // Nothing has happened, or the gateway knows what: a retry asks it under the same key.
+        // Nothing has happened, so a retry may run.
         Err(ChargeError::Unreachable) => Ok(outcome::release(
             ApiError::PaymentUnavailable.error_response(),
         )),
-        Err(ChargeError::Unknown) => {
-            Ok(outcome::release(ApiError::PaymentUnknown.error_response()))
-        }
+        // Kept, although it is a 502: where the money may have moved, nobody runs again.
+        Err(ChargeError::Unknown) => Ok(outcome::keep(ApiError::PaymentUnknown.error_response())),
     }
 }
 
