@@ -40,14 +40,17 @@ pub enum ApiError {
     /// The gateway refused the charge.
     #[error("The payment was declined; nothing was charged.")]
     PaymentDeclined,
-    /// The gateway could not be reached, so nothing was charged.
-    #[error("The payment gateway cannot be reached; nothing was charged. Retry later.")]
+    /// The gateway gave no answer and nothing was charged.
+    #[error("The payment gateway does not answer; nothing was charged. Retry later.")]
     PaymentUnavailable,
     /// The gateway did not say whether it charged.
     #[error(
-        "The payment gateway did not say whether it charged. Retry with the same key: it charges once."
+        "The payment gateway did not answer, so it is not known whether the charge was made. The same key will not charge again: it gets this answer. Ask the shop what became of the payment."
     )]
     PaymentUnknown,
+    /// The key stood for something else, so long ago that its record is gone.
+    #[error("This key was used for another request before; nothing was done. Use a new key.")]
+    KeyUsedBefore,
     /// There is no such order, or it is somebody else's.
     #[error("There is no such order.")]
     OrderNotFound,
@@ -67,6 +70,7 @@ impl ApiError {
             ApiError::PaymentDeclined => "payment-declined",
             ApiError::PaymentUnavailable => "payment-unavailable",
             ApiError::PaymentUnknown => "payment-unknown",
+            ApiError::KeyUsedBefore => "key-used-before",
             ApiError::OrderNotFound => "order-not-found",
             ApiError::Database(_) => "internal",
         }
@@ -98,7 +102,7 @@ impl ResponseError for ApiError {
             ApiError::UnknownItem(_) | ApiError::AmountMismatch { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            ApiError::InsufficientStock(_) => StatusCode::CONFLICT,
+            ApiError::InsufficientStock(_) | ApiError::KeyUsedBefore => StatusCode::CONFLICT,
             ApiError::PaymentDeclined => StatusCode::PAYMENT_REQUIRED,
             ApiError::PaymentUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::PaymentUnknown => StatusCode::BAD_GATEWAY,

@@ -5,7 +5,7 @@ mod simulator;
 pub use simulator::Simulator;
 
 use crate::model::Charge;
-use reqwest::StatusCode;
+use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use uuid::Uuid;
@@ -72,6 +72,12 @@ struct Listed {
 }
 
 impl Gateway {
+    /// Whether a gateway can be at `url`: it has a host, and a scheme this client speaks, which is
+    /// `http` alone because it is built without TLS.
+    pub fn can_be_at(url: &str) -> bool {
+        Url::parse(url).is_ok_and(|url| url.scheme() == "http" && url.has_host())
+    }
+
     /// A client of the gateway at `url`.
     ///
     /// # Errors

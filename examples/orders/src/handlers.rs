@@ -11,6 +11,7 @@ use crate::{
 use actix_web::{HttpResponse, ResponseError, get, http::header::LOCATION, post, web};
 use idem_runtime::{Abandoned, Context, Resolution, idempotent, outcome, record::StoredResponse};
 use sqlx::SqliteConnection;
+use uuid::Uuid;
 
 /// Registers the API's routes, apart from `POST /api/v1/orders`: which handler that is depends on
 /// where the records stand.
@@ -26,16 +27,17 @@ pub fn routes(config: &mut web::ServiceConfig) {
 /// killed after it, the retry gets the answer.
 ///
 /// The card is charged outside of this transaction, which could not take a charge back: an order
-/// that is committed as `pending` is the cashier's to collect (`cashier.rs`).
+/// that is committed as `pending` is the cashier's to collect (`cashier.rs`). Its charge key can be
+/// random: committed with the order, it is the same for every attempt to collect, and an attempt to
+/// order that was rolled back has left none.
 #[idempotent(scope = "user", ttl = "24h", transaction = tx)]
 #[post("/api/v1/orders")]
 pub(crate) async fn create_order(
     user: AuthUser,
     order: web::Json<NewOrder>,
-    context: Context,
     tx: &mut SqliteConnection,
 ) -> Result<HttpResponse, ApiError> {
-    let order_id = store::place(tx, &user, &order, context.downstream_key("charge")).await?;
+    let order_id = store::place(tx, &user, &order, Uuid::new_v4()).await?;
     Ok(order_created(order_id))
 }
 
@@ -58,7 +60,19 @@ async fn create_payment(
 
     // The same for every attempt at this payment.
     let charge_key = context.downstream_key("charge");
-    match gateway.charge(charge_key, &charge).await {
+    let mut charged = gateway.charge(charge_key, &charge).await;
+    if let Err(ChargeError::Unknown) = charged {
+        // The money may have moved. Who asks what became of it moves nothing.
+        charged = match gateway.find(charge_key).await {
+            Ok(Found::Charged(found, _)) if found != charge => return Err(ApiError::KeyUsedBefore),
+            Ok(Found::Charged(_, receipt)) => Ok(receipt),
+            Ok(Found::Declined) => Err(ChargeError::Declined),
+            // Should a request still be on its way, then the retry's has the same key.
+            Ok(Found::Nothing) => Err(ChargeError::Unreachable),
+            Ok(Found::UnderWay) | Err(_) => Err(ChargeError::Unknown),
+        };
+    }
+    match charged {
         // Killed here: the money has moved and nothing is written down. `ask_gateway` repairs it.
         Ok(receipt) => {
             let made = orders.enter_payment(charge_key, &charge, &receipt).await?;
@@ -66,13 +80,12 @@ async fn create_payment(
         }
         // An answer like any other: kept, and replayed to retries of this key.
         Err(ChargeError::Declined) => Err(ApiError::PaymentDeclined),
-        // Nothing has happened, or the gateway knows what: a retry asks it under the same key.
+        // Nothing has happened, so a retry may run.
         Err(ChargeError::Unreachable) => Ok(outcome::release(
             ApiError::PaymentUnavailable.error_response(),
         )),
-        Err(ChargeError::Unknown) => {
-            Ok(outcome::release(ApiError::PaymentUnknown.error_response()))
-        }
+        // Kept, although it is a 502: where the money may have moved, nobody runs again.
+        Err(ChargeError::Unknown) => Ok(outcome::keep(ApiError::PaymentUnknown.error_response())),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The order's handler for records that stand in another database than the orders (`--store`).
 //!
 //! Two databases cannot commit as one, so the answer follows the order and a process can be killed
-//! between them. Here the orders themselves can be asked what became of it.
+//! between them. Here the orders themselves can be asked what became of it, by a key that can be
+//! made again. It outlives the record: the same key and order then get the order that stands, and
+//! another order under that key is refused.
 
 use crate::{
     auth::AuthUser,

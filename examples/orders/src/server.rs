@@ -69,6 +69,11 @@ pub enum StartError {
     /// The payment gateway simulator cannot start.
     #[error("cannot start the payment gateway simulator: {0}")]
     Simulator(#[source] io::Error),
+    /// No payment gateway can be at the address that was given.
+    #[error(
+        "--gateway or ORDERS_GATEWAY takes a URL that begins with http:// and names a host, such as http://127.0.0.1:9000 (leave it out for a simulator)"
+    )]
+    GatewayUrl,
     /// The HTTP client for the payment gateway cannot be built.
     #[error("cannot prepare the client of the payment gateway: {0}")]
     Gateway(#[from] reqwest::Error),
@@ -119,6 +124,14 @@ impl Service {
     ///
     /// [`StartError`] says what is in the way and what to do about it.
     pub async fn start(config: Config) -> Result<Service, StartError> {
+        // Before anything is opened: a file should not be left by a command that is refused.
+        if config
+            .gateway
+            .as_deref()
+            .is_some_and(|url| !Gateway::can_be_at(url))
+        {
+            return Err(StartError::GatewayUrl);
+        }
         let database = &config.database;
         let records = records::connect(&config).await?;
         let orders = OrderStore::open(database)

@@ -13,7 +13,7 @@ use sqlx::{
     error::BoxDynError,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow},
 };
-use std::{path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 use uuid::Uuid;
 
 /// How long a transaction waits for the file while somebody else writes to it.
@@ -58,11 +58,12 @@ impl OrderStore {
         Ok(OrderStore { writer, readers })
     }
 
-    /// [`place`] in a transaction of its own.
+    /// [`place`] in a transaction of its own, unless this very order stands under `charge_key`.
     ///
     /// # Errors
     ///
-    /// Those of [`place`]. Nothing is written then.
+    /// [`ApiError::KeyUsedBefore`] if another order does, and those of [`place`]. Nothing is
+    /// written then.
     pub async fn place(
         &self,
         user: &AuthUser,
@@ -73,7 +74,8 @@ impl OrderStore {
         // later can be refused with "database is locked", however long it is willing to wait.
         let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await?;
         let order_id = match placed_under(&mut tx, charge_key).await? {
-            Some(order_id) => order_id,
+            Some(order_id) if is_same(&mut tx, order_id, order).await? => order_id,
+            Some(_) => return Err(ApiError::KeyUsedBefore),
             None => place(&mut tx, user, order, charge_key).await?,
         };
         tx.commit().await?;
@@ -250,6 +252,29 @@ async fn placed_under(tx: &mut SqliteConnection, charge_key: Uuid) -> Result<Opt
         .bind(charge_key.to_string())
         .fetch_optional(tx)
         .await
+}
+
+/// Whether an order that stands is what is ordered now.
+async fn is_same(
+    tx: &mut SqliteConnection,
+    order_id: i64,
+    order: &NewOrder,
+) -> Result<bool, Error> {
+    let (currency, amount): (String, i64) =
+        sqlx::query_as("SELECT currency, amount FROM orders WHERE id = ?")
+            .bind(order_id)
+            .fetch_one(&mut *tx)
+            .await?;
+    let standing: Vec<(i64, u32)> =
+        sqlx::query_as("SELECT item_id, quantity FROM order_items WHERE order_id = ?")
+            .bind(order_id)
+            .fetch_all(tx)
+            .await?;
+    let standing: HashMap<_, _> = standing.into_iter().collect();
+    let items = order.items().iter().map(|item| (item.id, item.quantity));
+    Ok(currency == order.currency().as_str()
+        && amount == order.amount()
+        && standing == items.collect())
 }
 
 /// Takes a position out of the stock and says what it costs.

@@ -1,7 +1,10 @@
 //! Further payments, whose effect is in another system, and what becomes of them when the process
 //! dies at a bad moment.
 
-use crate::service::{Answer, BOB, Charges, Place, Request, Service, scaled, stored_payments};
+use crate::service::{
+    Answer, BOB, Charges, Place, Request, Service, expire_records, scaled, stored_payments,
+};
+use actix_web::{App, HttpResponse, HttpServer, http::StatusCode, rt, web};
 use orders::gateway::Simulator;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -259,4 +262,153 @@ async fn an_unreachable_gateway_frees_the_key_of_a_payment() {
     let paid = request.send(&http, &service.url).await.unwrap();
     assert!(!paid.is_replay());
     assert_paid(&paid, &request);
+}
+
+/// What a gateway that gives no answer to a payment can say of it afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    /// It was charged.
+    Charged,
+    /// It never heard of it.
+    Nothing,
+    /// It does not answer this either.
+    Silence,
+}
+
+/// The simulator behind a connection that loses the answer to every payment of 150.
+async fn losing_answers(simulator: &Simulator, afterwards: Afterwards) -> String {
+    let behind = simulator.url();
+    let app = move || {
+        let (charges, one) = (format!("{behind}/charges"), format!("{behind}/charges/"));
+        let charge = move |request: actix_web::HttpRequest, charge: web::Json<Value>| {
+            let charges = charges.clone();
+            async move {
+                let is_payment = charge["amount"] == 150;
+                if is_payment && afterwards == Afterwards::Nothing {
+                    return HttpResponse::BadGateway().finish();
+                }
+                let key = request.headers().get("idempotency-key").unwrap();
+                let asked = reqwest::Client::new().post(charges).json(&*charge);
+                let answer =
+                    passed_on(asked.header("Idempotency-Key", key.to_str().unwrap())).await;
+                if is_payment {
+                    return HttpResponse::BadGateway().finish();
+                }
+                answer
+            }
+        };
+        let find = move |key: web::Path<String>| {
+            let one = format!("{one}{key}");
+            async move {
+                if afterwards == Afterwards::Silence {
+                    return HttpResponse::BadGateway().finish();
+                }
+                passed_on(reqwest::Client::new().get(one)).await
+            }
+        };
+        App::new()
+            .route("/charges", web::post().to(charge))
+            .route("/charges/{key}", web::get().to(find))
+    };
+    let server = HttpServer::new(app).workers(1).bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.addrs()[0]);
+    rt::spawn(server.disable_signals().run());
+    url
+}
+
+async fn passed_on(request: reqwest::RequestBuilder) -> HttpResponse {
+    let answer = request.send().await.unwrap();
+    let status = StatusCode::from_u16(answer.status().as_u16()).unwrap();
+    HttpResponse::build(status)
+        .content_type("application/json")
+        .body(answer.bytes().await.unwrap())
+}
+
+#[actix_web::test]
+async fn a_payment_without_an_answer_is_answered_by_what_the_gateway_says_afterwards() {
+    let place = Place::new();
+    let simulator = Simulator::start(Duration::ZERO).await.unwrap();
+    let http = reqwest::Client::new();
+    let mut charged = 0;
+    for (afterwards, status, problem, kept) in [
+        (Afterwards::Charged, 201, "", true),
+        (
+            Afterwards::Nothing,
+            503,
+            "urn:orders:payment-unavailable",
+            false,
+        ),
+        (Afterwards::Silence, 502, "urn:orders:payment-unknown", true),
+    ] {
+        let gateway = losing_answers(&simulator, afterwards).await;
+        let service = Service::start(&place, &["--gateway", &gateway]).await;
+        let key = format!("{afterwards:?}");
+        let request = payment_on_an_order(&http, &service, &key).await;
+        let first = request.send(&http, &service.url).await.unwrap();
+        let said = (first.status, first.problem());
+        assert_eq!(said, (status, problem.to_owned()), "{afterwards:?}");
+        charged += 1 + usize::from(afterwards != Afterwards::Nothing);
+        let charges = Charges::at(&simulator.url()).await;
+        assert_eq!(charges.count(), charged, "{afterwards:?}");
+
+        let again = request.send(&http, &service.url).await.unwrap();
+        assert_eq!(
+            (again.status, again.is_replay()),
+            (status, kept),
+            "{afterwards:?}"
+        );
+        assert_eq!(again.body, first.body);
+        let later = Charges::at(&simulator.url()).await;
+        assert_eq!(
+            later.asked(),
+            charges.asked(),
+            "{afterwards:?}: asked for again"
+        );
+        match afterwards {
+            Afterwards::Charged => assert_paid(&first, &request),
+            Afterwards::Nothing => assert!(first.body.contains("nothing was charged")),
+            Afterwards::Silence => {
+                assert!(first.body.contains("not known whether"), "{}", first.body);
+                assert!(
+                    first.body.contains("will not charge again"),
+                    "{}",
+                    first.body
+                );
+            }
+        }
+        service.kill().await;
+        // The key that was freed is good for the payment once the gateway answers.
+        if !kept {
+            let service = Service::start(&place, &["--gateway", &simulator.url()]).await;
+            let paid = request.send(&http, &service.url).await.unwrap();
+            assert_paid(&paid, &request);
+            charged += 1;
+            service.kill().await;
+        }
+    }
+    assert_eq!(stored_payments(&place.database()).await.len(), 2);
+}
+
+/// The gateway remembers a charge for longer than the record stands.
+#[tokio::test]
+async fn an_expired_key_repeats_its_payment_and_refuses_another() {
+    let place = Place::new();
+    let service = Service::start(&place, &["--gateway-delay", "0s"]).await;
+    let http = reqwest::Client::new();
+    let request = payment_on_an_order(&http, &service, "tip").await;
+    let paid = request.send(&http, &service.url).await.unwrap();
+    expire_records(&place.database()).await;
+    let again = request.send(&http, &service.url).await.unwrap();
+    assert_eq!((again.is_replay(), &again.body), (false, &paid.body));
+
+    expire_records(&place.database()).await;
+    let order_id = request.body["order_id"].as_i64().unwrap();
+    let other = payment("tip", order_id, 200);
+    let refused = other.send(&http, &service.url).await.unwrap();
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (409, "urn:orders:key-used-before")
+    );
+    assert_eq!(service.charges().await.count(), 2, "the order and the tip");
+    assert_eq!(stored_payments(&place.database()).await.len(), 1);
 }

@@ -64,6 +64,38 @@ async fn a_database_that_cannot_be_opened_is_named() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_is_no_url_is_refused_in_one_line_before_anything_is_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("orders.db");
+    for gateway in [
+        "nonsense",
+        "",
+        "localhost:9000",
+        "ftp://host",
+        "https://host",
+    ] {
+        let file = database.to_str().unwrap();
+        let arguments = [
+            "--bind",
+            "127.0.0.1:0",
+            "--database",
+            file,
+            "--gateway",
+            gateway,
+        ];
+        let refused = output(&arguments).await;
+        assert_eq!(refused.status.code(), Some(1), "{gateway}");
+        let errors = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(
+            errors.contains("--gateway") && errors.contains("http://127.0.0.1:9000"),
+            "{errors}"
+        );
+        assert!(!database.exists(), "{gateway}");
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_cannot_be_used_is_one_line_that_does_not_tell_its_password() {
     let directory = tempfile::tempdir().unwrap();
     let database = directory.path().join("orders.db");

@@ -2,11 +2,14 @@
 //! what the service itself refuses.
 
 use crate::service::{
-    ALICE, BOB, Place, Request, Service, all_settled, closed_port, stock, stored_orders,
+    ALICE, BOB, Place, Request, Service, all_settled, closed_port, expire_records, stock,
+    stored_orders,
 };
 use futures_util::future::join_all;
+use orders::{auth::AuthUser, error::ApiError, model::NewOrder, store::OrderStore};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
+use uuid::Uuid;
 
 #[tokio::test]
 async fn a_lost_answer_is_got_by_the_retry_and_nothing_happens_twice() {
@@ -285,6 +288,57 @@ async fn an_order_placed_while_the_gateway_is_away_is_charged_when_it_is_back() 
     let orders = all_settled(&place.database()).await;
     assert_eq!((orders.len(), orders[0].status.as_str()), (1, "paid"));
     assert_eq!(service.charges().await.count(), 1);
+}
+
+/// After its time a key is as good as new, and so is the charge of what is ordered under it.
+#[tokio::test]
+async fn a_key_whose_record_has_expired_places_and_charges_a_new_order() {
+    let place = Place::new();
+    let service = Service::start(&place, &["--gateway-delay", "0s"]).await;
+    let http = reqwest::Client::new();
+    let request = Request::new("k1");
+    let first = request.send(&http, &service.url).await.unwrap();
+    expire_records(&place.database()).await;
+    let second = request.send(&http, &service.url).await.unwrap();
+    assert_eq!(
+        (second.status, second.is_replay()),
+        (201, false),
+        "{second:?}"
+    );
+    assert_ne!(second.order_id(), first.order_id());
+    let replayed = request.send(&http, &service.url).await.unwrap();
+    assert_eq!((replayed.is_replay(), &replayed.body), (true, &second.body));
+
+    let orders = all_settled(&place.database()).await;
+    let charge_keys: HashSet<_> = orders.iter().map(|order| &*order.charge_key).collect();
+    assert_eq!((orders.len(), charge_keys.len()), (2, 2));
+    let charges = service.charges().await;
+    assert_eq!(charges.count(), 2);
+    assert_eq!(charges.keys().collect::<HashSet<_>>(), charge_keys);
+}
+
+/// Where the records stand elsewhere, an order is found by its charge key, which outlives the record.
+#[tokio::test]
+async fn under_one_charge_key_the_same_order_is_found_and_another_refused() {
+    let place = Place::new();
+    let store = OrderStore::open(&place.database()).await.unwrap();
+    let user = AuthUser {
+        id: "alice".to_owned(),
+    };
+    let charge_key = Uuid::new_v4();
+    let order = |towels: i64, tickets: i64| -> NewOrder {
+        let items = json!([{"id": 42, "quantity": towels}, {"id": 7, "quantity": tickets}]);
+        let amount = 1500 * towels + 990 * tickets;
+        serde_json::from_value(json!({"items": items, "currency": "RUB", "amount": amount}))
+            .unwrap()
+    };
+    let first = store.place(&user, &order(1, 1), charge_key).await.unwrap();
+    let again = store.place(&user, &order(1, 1), charge_key).await.unwrap();
+    assert_eq!(again, first);
+    let other = store.place(&user, &order(2, 1), charge_key).await;
+    assert!(matches!(other, Err(ApiError::KeyUsedBefore)), "{other:?}");
+    assert_eq!(stored_orders(&place.database()).await.len(), 1);
+    assert_eq!(stock(&place.database(), 7).await, 2);
 }
 
 /// Waits until the gateway has booked so many charges.

@@ -290,6 +290,17 @@ pub(crate) fn closed_port() -> String {
     format!("http://{}", closed.local_addr().unwrap())
 }
 
+/// Lets the time of every idempotency record run out.
+pub(crate) async fn expire_records(file: &Path) {
+    let database = open(file).await;
+    let expired = sqlx::query("UPDATE idempotency_records SET expires_at = created_at")
+        .execute(&database)
+        .await
+        .unwrap();
+    assert!(expired.rows_affected() > 0, "there are no records");
+    database.close().await;
+}
+
 pub(crate) async fn stock(file: &Path, item: i64) -> i64 {
     let database = open(file).await;
     let stock = sqlx::query_scalar("SELECT stock FROM items WHERE id = ?")
