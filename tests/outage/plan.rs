@@ -3,8 +3,10 @@
 use idem_tests::services::Store;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 
-/// How long requests keep coming, in milliseconds.
-const REQUESTS_UNTIL: u64 = 3000;
+/// How long new keys keep coming, in milliseconds.
+const REQUESTS_UNTIL: u64 = 2500;
+/// How long clients keep asking for a key, in milliseconds.
+const PERSISTENCE: u64 = 1500;
 /// When the last faults begin, in milliseconds.
 const FAULTS_UNTIL: u64 = 2800;
 /// Longest handler, in milliseconds.
@@ -68,29 +70,25 @@ impl Plan {
         let faulty: usize = dice.random_range(1..=2);
         let labs = (0..faulty).map(|_| lab_faults(&mut dice)).collect();
         let store = store_faults(&mut dice, store);
-        let keys: Vec<_> = (0..dice.random_range(2..=5_usize))
-            .map(|index| {
-                (
-                    *pick(&mut dice, &["/default", "/default", "/rerun", "/hold"]),
-                    index,
-                )
-            })
-            .collect();
-        let requests = (0..dice.random_range(12..=30))
-            .map(|_| {
-                let (path, index) = *pick(&mut dice, &keys);
-                Timed {
-                    at: dice.random_range(0..REQUESTS_UNTIL),
-                    what: Request {
-                        lab: dice.random_range(0..=faulty),
-                        path,
-                        key: format!("{}-{index}", &path[1..]),
-                        delay: dice.random_range(0..=LONGEST_HANDLER),
-                        leaves: dice
-                            .random_bool(0.2)
-                            .then(|| dice.random_range(0..LONGEST_HANDLER)),
-                    },
-                }
+        // Many keys, of which some are new at any time: only a key's first request runs its handler.
+        let requests = (0..dice.random_range(8..=16_usize))
+            .flat_map(|index| {
+                let path = *pick(&mut dice, &["/default", "/default", "/rerun", "/hold"]);
+                let born = dice.random_range(0..REQUESTS_UNTIL);
+                (0..dice.random_range(2..=6))
+                    .map(|_| Timed {
+                        at: born + dice.random_range(0..PERSISTENCE),
+                        what: Request {
+                            lab: dice.random_range(0..=faulty),
+                            path,
+                            key: format!("{}-{index}", &path[1..]),
+                            delay: dice.random_range(0..=LONGEST_HANDLER),
+                            leaves: dice
+                                .random_bool(0.2)
+                                .then(|| dice.random_range(0..LONGEST_HANDLER)),
+                        },
+                    })
+                    .collect::<Vec<_>>()
             })
             .collect();
         Plan {
