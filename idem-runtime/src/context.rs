@@ -33,7 +33,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone)]
 pub struct Context(Arc<Slot>);
 
-/// Filled when the key has been claimed, which is after the extractors have run.
+/// Filled when it is known that the handler runs, which is after the extractors have run.
 #[derive(Debug, Default)]
 struct Slot {
     claim: OnceLock<ClaimContext>,
@@ -46,10 +46,21 @@ pub(crate) struct ClaimContext {
     pub(crate) id: RecordId,
     pub(crate) key: IdempotencyKey,
     pub(crate) attempt: u32,
-    /// None on a transactional route, whose claim is the transaction.
+    /// None on a transactional route, whose claim is the transaction, and where there is no claim
+    /// because the store is unavailable and the route runs all the same.
     pub(crate) lost: Option<Arc<Lost>>,
-    /// None on a transactional route.
-    pub(crate) steps: Option<Steps>,
+    pub(crate) steps: StepsOf,
+}
+
+/// What becomes of the steps of an attempt.
+#[derive(Debug)]
+pub(crate) enum StepsOf {
+    /// Their results are kept with the record.
+    Record(Steps),
+    /// A transactional route has none.
+    Transaction,
+    /// There is no record: they just run.
+    Nothing,
 }
 
 impl Context {
@@ -82,8 +93,11 @@ impl Context {
     /// repeat, and differs by name, scope and endpoint. It follows from these and the client's key
     /// alone: a key that is used again after the route's `ttl` gives the same downstream key, so
     /// that a retry which comes that late still charges once. What must be new with every record,
-    /// such as the number of an order, is not to be made from it. It is a UUID (version 8, RFC 9562, section
-    /// 5.8) and does not reveal the client's key. Without a key it is random for each request.
+    /// such as the number of an order, is not to be made from it.
+    ///
+    /// It is a UUID (version 8, RFC 9562, section 5.8) and does not reveal the client's key. It
+    /// needs no store: where a route runs unprotected while that is unavailable, it is what still
+    /// tells a repeat. Without a key it is random for each request.
     pub fn downstream_key(&self, name: &str) -> Uuid {
         let identity = match self.0.claim.get() {
             Some(claim) => claim.id.clone(),
@@ -103,7 +117,8 @@ impl Context {
     /// [`downstream_key`](Context::downstream_key), so that a repeat is recognised. Steps matter
     /// where a route lets abandoned work run again (`abandoned = "rerun"`) or reconciles it.
     ///
-    /// Without a key the step just runs.
+    /// Without a key, or where the route runs unprotected because the store is unavailable, the step
+    /// just runs.
     ///
     /// ```
     /// use actix_web::HttpResponse;
@@ -128,12 +143,10 @@ impl Context {
     where
         T: Serialize + DeserializeOwned,
     {
-        match self.0.claim.get() {
-            None => step().await.map_err(StepError::Failed),
-            Some(ClaimContext { steps: None, .. }) => Err(StepError::Transactional),
-            Some(ClaimContext {
-                steps: Some(steps), ..
-            }) => steps.run(name, step).await,
+        match self.0.claim.get().map(|claim| &claim.steps) {
+            None | Some(StepsOf::Nothing) => step().await.map_err(StepError::Failed),
+            Some(StepsOf::Transaction) => Err(StepError::Transactional),
+            Some(StepsOf::Record(steps)) => steps.run(name, step).await,
         }
     }
 

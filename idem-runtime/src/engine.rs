@@ -62,7 +62,7 @@ pub(crate) enum Decision {
     /// The toolkit answers.
     Refuse(Problem),
     /// The store is unreachable and the route says to run without protection.
-    RunUnprotected,
+    RunUnprotected(RecordId),
 }
 
 /// The decisions and the machinery that keeps claims alive.
@@ -189,7 +189,7 @@ impl Engine {
                 );
                 if !matches!(error, StoreError::Full) {
                     self.repairs.start(
-                        claim.id,
+                        claim.id.clone(),
                         claim.owner,
                         Repair::ReleaseUncertain,
                         claim.ttl,
@@ -205,7 +205,7 @@ impl Engine {
                             route = claim.route,
                             "the handler runs without protection: the route accepts it while the store is unavailable"
                         );
-                        Decision::RunUnprotected
+                        Decision::RunUnprotected(claim.id)
                     }
                 }
             }

@@ -7,7 +7,9 @@ use actix_web::{
     web::{self, Bytes},
 };
 use idem_runtime::{Context, Idempotency, IdempotencyBuilder, idempotent, outcome, store::Store};
+use serde_json::json;
 use std::{
+    convert::Infallible,
     net::SocketAddr,
     sync::{
         Arc,
@@ -58,8 +60,16 @@ async fn create(probe: web::Data<Probe>, _body: Bytes) -> impl Responder {
 
 #[idempotent(scope = "user", ttl = "1h", on_store_error = "run")]
 #[post("/lenient")]
-async fn lenient(probe: web::Data<Probe>, _body: Bytes) -> impl Responder {
-    answer(&probe)
+async fn lenient(probe: web::Data<Probe>, context: Context, _body: Bytes) -> impl Responder {
+    probe.runs.fetch_add(1, Ordering::SeqCst);
+    let step: Result<String, _> = context
+        .step("charge", async || Ok::<_, Infallible>("charged".to_owned()))
+        .await;
+    HttpResponse::Created().json(json!({
+        "key": context.key().map(|key| key.as_str()),
+        "downstream_key": context.downstream_key("charge").to_string(),
+        "step": step.ok(),
+    }))
 }
 
 #[idempotent(scope = "user", ttl = "1h")]

@@ -3,6 +3,7 @@ use idem_runtime::{
     store::MemoryStore,
     testing::{Fault, FaultStore, Method, Occasion},
 };
+use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
 async fn faulty() -> (FaultStore, Running) {
@@ -102,6 +103,23 @@ async fn a_route_may_run_without_its_store() {
     let answer = app.post("/lenient", "k1", "a").await;
     assert_eq!((answer.status, answer.replayed), (201, false));
     assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn without_its_store_a_handler_can_still_make_others_recognise_a_repeat() {
+    let (store, app) = faulty().await;
+    store.script_all(Occasion::Always, Fault::FailBefore);
+    let unprotected = app.post("/lenient", "k1", "a").await;
+    store.heal();
+    let protected = app.post("/lenient", "k1", "a").await;
+    assert!(!protected.replayed, "{protected:?}");
+    assert_eq!(unprotected.body, protected.body);
+    let seen: serde_json::Value = serde_json::from_str(&unprotected.body).unwrap();
+    assert_eq!(
+        (&seen["key"], &seen["step"]),
+        (&json!("k1"), &json!("charged"))
+    );
     app.stop().await;
 }
 

@@ -7,7 +7,7 @@ use crate::{
         render::not_configured,
         response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
     },
-    context::{ClaimContext, Context},
+    context::{ClaimContext, Context, StepsOf},
     drain::Ticket,
     engine::{Decision, LiveClaim, Request, Settled},
     fingerprint::{self, FingerprintError, RequestParts},
@@ -327,7 +327,7 @@ impl Admitted {
                 }
             },
             Decision::Refuse(problem) => self.answer(problem),
-            Decision::Run(_) | Decision::RunUnprotected => {
+            Decision::Run(_) | Decision::RunUnprotected(_) => {
                 self.refuse(ProblemKind::StoreUnavailable)
             }
         }
@@ -490,7 +490,7 @@ async fn section(
                 key: admitted.key.clone(),
                 attempt: claim.attempt(),
                 lost: Some(claim.lost()),
-                steps: Some(claim.steps(admitted.policy.lease)),
+                steps: StepsOf::Record(claim.steps(admitted.policy.lease)),
             });
             shared.count(if claim.attempt() == 1 {
                 "executed"
@@ -500,7 +500,14 @@ async fn section(
             let response = admitted.response(handler).await;
             admitted.settle(claim, response, send).await;
         }
-        Decision::RunUnprotected => {
+        Decision::RunUnprotected(id) => {
+            admitted.context.claimed(ClaimContext {
+                id,
+                key: admitted.key.clone(),
+                attempt: 1,
+                lost: None,
+                steps: StepsOf::Nothing,
+            });
             shared.count("degraded");
             send(admitted.response(handler).await);
         }

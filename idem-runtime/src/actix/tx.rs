@@ -8,7 +8,7 @@ use crate::{
         response::{Collected, Retention, collect},
         run::{Admission, Admitted, Reply, Section, admit, respond},
     },
-    context::ClaimContext,
+    context::{ClaimContext, StepsOf},
     engine::Request,
     outcome::{Verdict, verdict},
     policy::EffectivePolicy,
@@ -110,7 +110,7 @@ async fn section<C: Connection>(
         key: admitted.key.clone(),
         attempt: claimed.attempt,
         lost: None,
-        steps: None,
+        steps: StepsOf::Transaction,
     });
     shared.count("executed");
     let running = async { work(claimed.transaction).await };

@@ -8,6 +8,7 @@ mod every;
 mod in_process;
 mod journal;
 mod process;
+mod proxy;
 mod raw;
 mod site;
 
@@ -16,8 +17,9 @@ pub use every::{durable, each, full_scale, scaled, transactional};
 pub use in_process::InProcess;
 pub use journal::{Journal, Line};
 pub use process::Lab;
+pub use proxy::{Fault, Moment, Proxy};
 pub use raw::{Connection, RawReply, request};
-pub use site::Site;
+pub use site::{Site, start_lab};
 
 use std::{fmt::Debug, time::Duration};
 use tokio::time::Instant;

@@ -74,12 +74,21 @@ impl Connection {
     ///
     /// If nobody listens.
     pub async fn open(address: SocketAddr) -> Connection {
-        let stream = TcpStream::connect(address).await.expect("the lab listens");
-        stream.set_nodelay(true).expect("a socket");
-        Connection {
+        Self::try_open(address).await.expect("the lab listens")
+    }
+
+    /// Connects to a server that may not be there.
+    ///
+    /// # Errors
+    ///
+    /// If nobody listens.
+    pub async fn try_open(address: SocketAddr) -> io::Result<Connection> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection {
             stream,
             received: Vec::new(),
-        }
+        })
     }
 
     /// Sends bytes.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -32,12 +33,23 @@ impl Site {
     ///
     /// If the lab does not start.
     pub async fn open(binary: &Path, store: Store, flags: &[&str]) -> Site {
-        let place = services::fresh(store).await;
+        Self::open_in(binary, services::fresh(store).await, flags).await
+    }
+
+    /// A site in this place, whose lab is started with these flags.
+    ///
+    /// # Panics
+    ///
+    /// If the lab does not start.
+    pub async fn open_in(binary: &Path, place: Fresh, flags: &[&str]) -> Site {
         let folder = TempDir::with_prefix("idem-lab-").expect("a folder for temporary files");
         let journal = Journal::at(folder.path().join("journal"));
-        let lab = start(binary, &place, &journal, flags).await;
+        let lab = start_lab(binary, &place, place.url(), &journal, flags).await;
         let client = Client::builder()
             .redirect(redirect::Policy::none())
+            // Well before the lab closes an idle connection, after five seconds: a request must not
+            // meet the end of one that it takes up again.
+            .pool_idle_timeout(Duration::from_secs(2))
             .build()
             .expect("a client");
         Site {
@@ -83,7 +95,18 @@ impl Site {
     ///
     /// If it does not start.
     pub async fn another(&self, flags: &[&str]) -> Lab {
-        start(&self.binary, &self.place, &self.journal, flags).await
+        let url = self.place.url();
+        start_lab(&self.binary, &self.place, url, &self.journal, flags).await
+    }
+
+    /// The same with a link of its own to the store's server, where the others use a relay.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub async fn another_past_the_relay(&self, flags: &[&str]) -> Lab {
+        let url = self.place.direct_url();
+        start_lab(&self.binary, &self.place, url, &self.journal, flags).await
     }
 
     /// Ends the lab as `kill -9` does and starts it again.
@@ -94,6 +117,12 @@ impl Site {
     pub async fn restart(&mut self, flags: &[&str]) {
         self.lab.kill();
         self.lab = self.another(flags).await;
+    }
+
+    /// Where its records are kept.
+    #[must_use]
+    pub fn place(&self) -> &Fresh {
+        &self.place
     }
 
     /// Which store it is on.
@@ -202,10 +231,21 @@ impl Site {
     }
 }
 
-async fn start(binary: &Path, place: &Fresh, journal: &Journal, flags: &[&str]) -> Lab {
+/// A lab in this place, reached by this address of it.
+///
+/// # Panics
+///
+/// If it does not start.
+pub async fn start_lab(
+    binary: &Path,
+    place: &Fresh,
+    url: &str,
+    journal: &Journal,
+    flags: &[&str],
+) -> Lab {
     let mut arguments = vec![
         "--store".to_owned(),
-        place.url().to_owned(),
+        url.to_owned(),
         "--journal".to_owned(),
         journal.path().display().to_string(),
         // A machine busy with many tests must not look like a store that is down.

@@ -1,5 +1,7 @@
 //! A clean place in an engine for one test, and its removal.
 
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::thread;
 
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection};
@@ -16,7 +18,11 @@ use super::{Store, pgbouncer_url, url};
 pub struct Fresh {
     store: Store,
     url: String,
+    /// The server's own address, where `url` is a relay's.
+    direct: Option<String>,
     name: String,
+    /// Whether the database goes with this.
+    owned: bool,
     // Held for its Drop.
     _folder: Option<TempDir>,
 }
@@ -28,10 +34,56 @@ impl Fresh {
         self.store
     }
 
+    /// The only database of a server that a test has for itself, see [`OwnServers`]; on Redis all
+    /// of it. Nothing is removed with this.
+    ///
+    /// [`OwnServers`]: super::OwnServers
+    #[must_use]
+    pub fn on_own_server(store: Store, url: &str) -> Fresh {
+        Fresh {
+            store,
+            url: url.to_owned(),
+            direct: None,
+            name: unique_name(),
+            owned: false,
+            _folder: None,
+        }
+    }
+
+    /// The same place, reached through a relay that listens there.
+    ///
+    /// # Panics
+    ///
+    /// If the address is not that of one server.
+    #[must_use]
+    pub fn through(mut self, relay: SocketAddr) -> Fresh {
+        let mut url = self.url.clone();
+        url.replace_range(server_in(&self.url), &relay.to_string());
+        self.direct = Some(std::mem::replace(&mut self.url, url));
+        self
+    }
+
+    /// `host:port` of the server.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        let url = self.direct_url();
+        &url[server_in(url)]
+    }
+
     /// The address, in the form that `lab --store` takes.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The address of the server itself, where [`Fresh::url`] is that of a relay.
+    #[must_use]
+    pub fn direct_url(&self) -> &str {
+        self.direct.as_deref().unwrap_or(&self.url)
     }
 
     /// A name that nothing else has, of letters, digits and `_`: the database's on PostgreSQL and
@@ -59,7 +111,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        if !matches!(self.store, Store::Postgres | Store::MySql) {
+        if !self.owned || !matches!(self.store, Store::Postgres | Store::MySql) {
             return;
         }
         let (store, name) = (self.store, self.name.clone());
@@ -92,7 +144,9 @@ pub async fn fresh(store: Store) -> Fresh {
         Store::Memory => Fresh {
             store,
             url: "memory:".to_owned(),
+            direct: None,
             name: unique_name(),
+            owned: true,
             _folder: None,
         },
         Store::Sqlite => fresh_sqlite(),
@@ -113,7 +167,9 @@ pub fn fresh_sqlite() -> Fresh {
     Fresh {
         store: Store::Sqlite,
         url: format!("sqlite:{}", folder.path().join("records.db").display()),
+        direct: None,
         name: unique_name(),
+        owned: true,
         _folder: Some(folder),
     }
 }
@@ -139,7 +195,9 @@ pub async fn fresh_postgres() -> Fresh {
     Fresh {
         store: Store::Postgres,
         url: with_database(&server, &name),
+        direct: None,
         name,
+        owned: true,
         _folder: None,
     }
 }
@@ -164,7 +222,9 @@ pub async fn fresh_mysql() -> Fresh {
     Fresh {
         store: Store::MySql,
         url: with_database(&server, &name),
+        direct: None,
         name,
+        owned: true,
         _folder: None,
     }
 }
@@ -184,7 +244,9 @@ pub fn fresh_redis(store: Store) -> Fresh {
     Fresh {
         store,
         url: url(store),
+        direct: None,
         name: unique_name(),
+        owned: true,
         _folder: None,
     }
 }
@@ -232,15 +294,29 @@ fn unique_name() -> String {
 
 /// The address of another database on the same server.
 fn with_database(url: &str, name: &str) -> String {
-    let (base, query) = match url.split_once('?') {
-        Some((base, query)) => (base, format!("?{query}")),
-        None => (url, String::new()),
-    };
-    let authority = base.find("://").map_or(0, |at| at + 3);
-    let end = base[authority..]
-        .find('/')
-        .map_or(base.len(), |at| authority + at);
-    format!("{}/{name}{query}", &base[..end])
+    let query = url.find('?').map_or("", |at| &url[at..]);
+    format!("{}/{name}{query}", &url[..authority_in(url).end])
+}
+
+/// Where user, password, host and port stand.
+fn authority_in(url: &str) -> Range<usize> {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']);
+    start..end.map_or(url.len(), |at| start + at)
+}
+
+/// Where host and port stand.
+fn server_in(url: &str) -> Range<usize> {
+    let Range { start, end } = authority_in(url);
+    let start = url[start..end]
+        .rfind('@')
+        .map_or(start, |at| start + at + 1);
+    let server = &url[start..end];
+    assert!(
+        server.contains(':') && !server.contains(','),
+        "{server:?} is not one server"
+    );
+    start..end
 }
 
 #[cfg(test)]
@@ -259,6 +335,24 @@ mod tests {
             ),
         ] {
             assert_eq!(with_database(url, "new"), expected);
+        }
+    }
+
+    #[test]
+    fn a_relay_takes_the_place_of_the_server_and_of_nothing_else() {
+        let relay = SocketAddr::from(([127, 0, 0, 1], 7));
+        for (url, server, expected) in [
+            (
+                "postgres://u:p@h:1/db?a=/b",
+                "h:1",
+                "postgres://u:p@127.0.0.1:7/db?a=/b",
+            ),
+            ("redis://h:1/", "h:1", "redis://127.0.0.1:7/"),
+        ] {
+            let place = Fresh::on_own_server(Store::Redis, url).through(relay);
+            assert_eq!(place.url(), expected);
+            assert_eq!(place.direct_url(), url);
+            assert_eq!(place.server(), server);
         }
     }
 

@@ -1,0 +1,203 @@
+//! The store is out of reach when a request comes.
+
+use crate::{
+    BUDGET, BUDGET_FLAG, SLACK,
+    line::{behind_a_relay, breakable, on_each_line, on_each_relay},
+    logged, recovered,
+};
+use futures_util::future::join_all;
+use idem_tests::{
+    harness::{Reply, Site, assert_replay, each, eventually},
+    services::{self, Store},
+};
+use sqlx::{Connection, Executor};
+use std::{path::Path, time::Duration};
+use tokio::time::Instant;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Checks that it says to come back later, and that it took no longer than a store call may.
+fn assert_refused(reply: &Reply, took: Duration) {
+    reply.assert_problem(503, "store-unavailable");
+    let after: u64 = reply.text("retry-after").parse().unwrap();
+    assert!(after >= 1, "{reply:?}");
+    assert_eq!(reply.text("cache-control"), "no-store");
+    assert!(took < BUDGET + SLACK, "it took {took:?}");
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_requests_are_refused_in_time_and_nothing_runs() {
+    // I1, A11
+    on_each_line(breakable(), &BUDGET_FLAG, async |mut line, site| {
+        let warm = site.post("/default").key("warm").json("{}");
+        let first = warm.send().await;
+        first.assert_created();
+        for frozen in [false, true] {
+            if frozen {
+                line.freeze().await;
+            } else {
+                line.cut().await;
+            }
+            let orders = ["/default", "/rerun", "/wait"].map(|path| {
+                let key = format!("{path}-{frozen}");
+                (site.post(path).key(&key).json("{}"), key)
+            });
+            let calls = orders.iter().map(async |(order, _)| {
+                let begun = Instant::now();
+                (order.send().await, begun.elapsed())
+            });
+            for (reply, took) in join_all(calls).await {
+                assert_refused(&reply, took);
+            }
+            let unprotected = site.post("/default").json("{}").send().await;
+            unprotected.assert_created();
+            line.heal().await;
+            for (order, key) in &orders {
+                let back = recovered(order, LEASE).await;
+                back.assert_created();
+                assert_replay(&back, &recovered(order, LEASE).await);
+                assert_eq!(site.journal.of("start", key).len(), 1, "{key}");
+            }
+            assert_replay(&first, &recovered(&warm, LEASE).await);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_route_that_accepts_it_runs_unprotected_and_shows_it() {
+    // I8
+    let flags = [&BUDGET_FLAG[..], &["--on-store-error", "run"]].concat();
+    on_each_line(breakable(), &flags, async |mut line, site| {
+        line.cut().await;
+        let begun = Instant::now();
+        let order = site.post("/default").key("k").json("{}");
+        order.send().await.assert_created();
+        assert!(begun.elapsed() < BUDGET + SLACK, "{:?}", begun.elapsed());
+        let unprotected = site.journal.of("effect", "k");
+        assert_eq!(unprotected.len(), 1);
+        let warning = logged(&site.lab, "runs without protection", 1).await;
+        assert!(warning.contains("WARN"), "{warning}");
+        let degraded = "idempotency_requests_total{outcome=\"degraded\"}";
+        assert_eq!(site.metric(degraded).await.to_bits(), 1.0_f64.to_bits());
+        line.heal().await;
+        // Back to the contract. Nobody knows of the first run, which is the price; but whoever the
+        // handler calls can tell the repeat.
+        eventually("a replay", async || {
+            order.send().await.is_replay().then_some(())
+        })
+        .await;
+        let again = site.journal.of("effect", "k");
+        assert!(again.len() > 1);
+        for line in again {
+            assert_eq!(line.downstream_key, unprotected[0].downstream_key);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_slow_within_the_budget_is_waited_for_and_beyond_it_is_refused() {
+    on_each_relay(&BUDGET_FLAG, async |proxy, site| {
+        let order = site.post("/default").key("k").json("{}");
+        proxy.delay(Duration::from_millis(40));
+        let first = order.send().await;
+        first.assert_created();
+        assert_replay(&first, &order.send().await);
+        proxy.delay(BUDGET * 2);
+        let begun = Instant::now();
+        assert_refused(&order.send().await, begun.elapsed());
+        proxy.heal();
+        assert_replay(&first, &recovered(&order, LEASE).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pool_whose_connections_are_all_taken_refuses_in_time() {
+    // L5
+    let mut stores = services::selected();
+    stores.retain(|store| matches!(store, Store::Postgres | Store::MySql));
+    let flags = [&BUDGET_FLAG[..], &["--pool", "1"]].concat();
+    each(stores, async |store| {
+        let place = services::fresh(store).await;
+        let url = place.url().to_owned();
+        let site = Site::open_in(Path::new(crate::LAB), place, &flags).await;
+        let order = |key: &str| site.post("/default").key(key).json("{}");
+        order("before").send().await.assert_created();
+        // Whoever has the connection waits for this lock; everybody else, for the connection.
+        let holder = TableLock::take(store, &url).await;
+        let calls = (0..5).map(|index| {
+            let order = order(&format!("k{index}"));
+            async move {
+                let begun = Instant::now();
+                (order.send().await, begun.elapsed())
+            }
+        });
+        for (reply, took) in join_all(calls).await {
+            assert_refused(&reply, took);
+        }
+        assert_eq!(site.journal.all_effects(), 1);
+        holder.give_back().await;
+        for index in 0..5 {
+            let key = format!("k{index}");
+            recovered(&order(&key), LEASE).await.assert_created();
+            assert_eq!(site.journal.effects(&key), 1);
+        }
+    })
+    .await;
+}
+
+/// The whole table of records, locked by somebody else.
+enum TableLock {
+    Postgres(sqlx::PgConnection),
+    MySql(sqlx::MySqlConnection),
+}
+
+impl TableLock {
+    async fn take(store: Store, url: &str) -> TableLock {
+        if store == Store::Postgres {
+            let mut holder = sqlx::PgConnection::connect(url).await.unwrap();
+            let lock = "BEGIN; LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE";
+            holder.execute(sqlx::raw_sql(lock)).await.unwrap();
+            return TableLock::Postgres(holder);
+        }
+        let mut holder = sqlx::MySqlConnection::connect(url).await.unwrap();
+        let lock = "LOCK TABLES idempotency_records WRITE";
+        holder.execute(sqlx::raw_sql(lock)).await.unwrap();
+        TableLock::MySql(holder)
+    }
+
+    async fn give_back(self) {
+        match self {
+            TableLock::Postgres(holder) => holder.close().await.unwrap(),
+            TableLock::MySql(holder) => holder.close().await.unwrap(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_requests_at_once_are_all_refused_in_time() {
+    // A11: an outage is not a queue
+    on_each_line(behind_a_relay(), &BUDGET_FLAG, async |mut line, site| {
+        line.freeze().await;
+        let calls = (0..50).map(|index| {
+            let order = site.post("/default").key(&format!("k{index}")).json("{}");
+            async move {
+                let begun = Instant::now();
+                (order.send().await, begun.elapsed())
+            }
+        });
+        for (reply, took) in join_all(calls).await {
+            assert_refused(&reply, took);
+        }
+        line.heal().await;
+        for index in 0..50 {
+            let key = format!("k{index}");
+            let order = site.post("/default").key(&key).json("{}");
+            recovered(&order, LEASE).await.assert_created();
+        }
+        assert_eq!(site.journal.all_effects(), 50);
+    })
+    .await;
+}
