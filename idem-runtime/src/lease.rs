@@ -29,7 +29,7 @@ pub(crate) struct LeaseKeeper {
 #[derive(Debug)]
 struct State {
     live: HashMap<Uuid, Live>,
-    /// When the task looks next; a claim that is due before has to wake it.
+    /// When the task looks next at the latest; a claim that is due before has to wake it.
     next_look: Option<Instant>,
 }
 
@@ -156,7 +156,11 @@ impl LeaseKeeper {
                     lost: Arc::clone(&lost),
                 },
             );
-            state.next_look.is_none_or(|look| due < look)
+            let wake = state.next_look.is_none_or(|look| due < look);
+            if wake {
+                state.next_look = Some(due);
+            }
+            wake
         };
         if wake {
             self.wake.notify_one();
@@ -182,10 +186,14 @@ impl LeaseKeeper {
             .values()
             .map(|live| live.renewed + live.lease / 3)
             .min();
-        state.next_look = next;
         if next.is_none_or(|next| next > now) {
-            return Err(next);
+            // A look that was planned stays, though the claim that it was for has ended: else each
+            // claim of a process that is done with one before the next would wake the task.
+            let planned = state.next_look.filter(|look| *look > now);
+            state.next_look = next.into_iter().chain(planned).min();
+            return Err(state.next_look);
         }
+        state.next_look = next;
         Ok(state
             .live
             .iter()
@@ -286,6 +294,7 @@ mod tests {
     #![allow(clippy::expect_used)]
     use super::*;
     use crate::store::MemoryStore;
+    use futures_util::FutureExt;
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -330,6 +339,25 @@ mod tests {
         assert_eq!(keeper.due(Instant::now()).map(|batch| batch.len()), Ok(2));
         drop(second);
         assert_eq!(keeper.due(Instant::now()).map(|batch| batch.len()), Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_that_come_and_go_do_not_wake_the_task() {
+        let (keeper, first, _) = held();
+        let woken = || keeper.wake.notified().now_or_never().is_some();
+        assert!(woken(), "by the first");
+        let now = Instant::now();
+        assert_eq!(keeper.due(now).map(|_| ()), Err(Some(now + LEASE / 3)));
+        drop(first);
+        assert_eq!(keeper.due(now).map(|_| ()), Err(Some(now + LEASE / 3)));
+        let hold = |lease| keeper.hold(RecordId::new("a", "k2", "p"), Uuid::new_v4(), lease, now);
+        let second = hold(LEASE);
+        assert!(!woken(), "the task looks in time for this one");
+        let shorter = hold(LEASE / 2);
+        assert!(woken(), "the task would look too late for this one");
+        drop((second, shorter));
+        tokio::time::advance(LEASE / 3).await;
+        assert_eq!(keeper.due(Instant::now()).map(|_| ()), Err(None), "idle");
     }
 
     #[tokio::test(start_paused = true)]
