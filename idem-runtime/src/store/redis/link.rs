@@ -81,13 +81,17 @@ impl Failure {
     }
 
     /// Whether another connection may get further: this one is silent, which the driver does not
-    /// take for broken, or it leads to a server that has become a replica.
-    fn asks_for_another_connection(&self) -> bool {
+    /// take for broken, or it leads to a server that has become a replica, or to nodes of a cluster
+    /// none of which can be reached: the driver then goes on asking those it knew last, of which
+    /// there may be none left, and never those that it was given.
+    fn asks_for_another_connection(&self, is_cluster: bool) -> bool {
         match self {
             Failure::Silent(_) => true,
-            Failure::Refused(error) => {
-                error.is_timeout() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-            }
+            Failure::Refused(error) => match error.kind() {
+                ErrorKind::Server(ServerErrorKind::ReadOnly) => true,
+                ErrorKind::ClusterConnectionNotFound | ErrorKind::Io if is_cluster => true,
+                _ => error.is_timeout(),
+            },
         }
     }
 
@@ -236,7 +240,7 @@ impl Link {
         };
         if answer
             .as_ref()
-            .is_err_and(Failure::asks_for_another_connection)
+            .is_err_and(|failure| failure.asks_for_another_connection(self.cluster))
         {
             self.replace();
         }
@@ -349,6 +353,18 @@ fn masters(ranges: &[Value]) -> Vec<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_that_lost_all_its_nodes_is_looked_for_anew() {
+        let lost = Failure::Refused((ErrorKind::ClusterConnectionNotFound, "none").into());
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let refused = Failure::Refused(refused.into());
+        for failure in [lost, refused] {
+            assert!(failure.asks_for_another_connection(true), "{failure:?}");
+            // A single node's address is looked up again by the driver itself.
+            assert!(!failure.asks_for_another_connection(false), "{failure:?}");
+        }
+    }
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
