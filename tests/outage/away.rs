@@ -7,7 +7,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use idem_tests::{
-    harness::{Reply, Site, assert_replay, each, eventually},
+    harness::{Reply, Site, assert_replay, each, eventually, scaled},
     services::{self, Store},
 };
 use sqlx::{Connection, Executor};
@@ -59,6 +59,31 @@ async fn while_the_store_is_away_requests_are_refused_in_time_and_nothing_runs()
                 assert_eq!(site.journal.of("start", key).len(), 1, "{key}");
             }
             assert_replay(&first, &recovered(&warm, LEASE).await);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_went_while_it_was_asked_is_found_again() {
+    let stores = breakable().into_iter();
+    let clusters = stores.filter(|store| *store == Store::RedisCluster);
+    on_each_line(clusters.collect(), &BUDGET_FLAG, async |mut line, site| {
+        for round in 0..scaled(4, 40) {
+            let asking = (0..8).map(async |client| {
+                for turn in 0.. {
+                    let key = format!("{round}-{client}-{turn}");
+                    let _ = site.post("/default").key(&key).json("{}").send().await;
+                }
+            });
+            // All the while its nodes die, one after the other.
+            tokio::select! {
+                _ = join_all(asking) => unreachable!("they ask for ever"),
+                () = line.cut() => {}
+            }
+            line.heal().await;
+            let order = site.post("/default").key(&format!("{round}")).json("{}");
+            recovered(&order, LEASE).await.assert_created();
         }
     })
     .await;

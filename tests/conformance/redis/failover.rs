@@ -8,6 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Instant,
 };
+use tokio::time::timeout;
 
 fn names() -> impl Iterator<Item = String> {
     (1..=6).map(|n| format!("redis-cluster-{n}"))
@@ -56,16 +57,22 @@ async fn replicated(servers: &OwnServers) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_replicated_stands_after_a_master_died() {
-    failover(|servers, master| servers.kill(master)).await;
+    let patience = Duration::from_secs(2);
+    failover(patience, |servers, master| servers.kill(master)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_replicated_stands_after_a_master_fell_silent() {
-    // Its connections stay open and say nothing.
-    failover(|servers, master| servers.signal(master, Signal::SIGSTOP)).await;
+    // Its connections stay open and say nothing, which callers who give up before the store itself
+    // does must bring to its notice all the same.
+    let patience = Duration::from_millis(300);
+    failover(patience, |servers, master| {
+        servers.signal(master, Signal::SIGSTOP);
+    })
+    .await;
 }
 
-async fn failover(end: impl Fn(&OwnServers, &str)) {
+async fn failover(patience: Duration, end: impl Fn(&OwnServers, &str)) {
     const RECORDS: usize = 300;
     let servers = OwnServers::start(&["--cluster-replicas", "redis-cluster"]);
     let store = RedisStore::connect(servers.url(Engine::RedisCluster))
@@ -93,16 +100,14 @@ async fn failover(end: impl Fn(&OwnServers, &str)) {
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
-                    let began = Instant::now();
-                    match store.claim(&claim(&format!("load-{task}-{n}"))).await {
-                        Ok(claimed) => assert!(is_won(&claimed), "a new key was not free"),
-                        Err(StoreError::Unavailable { .. }) => {
+                    let new = claim(&format!("load-{task}-{n}"));
+                    match timeout(patience, store.claim(&new)).await {
+                        Ok(Ok(claimed)) => assert!(is_won(&claimed), "a new key was not free"),
+                        Err(_) | Ok(Err(StoreError::Unavailable { .. })) => {
                             failed.fetch_add(1, Ordering::Relaxed);
                         }
-                        Err(error) => panic!("{error}"),
+                        Ok(Err(error)) => panic!("{error}"),
                     }
-                    let took = began.elapsed();
-                    assert!(took < Duration::from_secs(2), "a claim took {took:?}");
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })
@@ -116,13 +121,10 @@ async fn failover(end: impl Fn(&OwnServers, &str)) {
     let mut round = 0;
     'again: loop {
         round += 1;
-        assert!(began.elapsed() < Duration::from_secs(60), "no failover");
+        assert!(began.elapsed() < Duration::from_secs(30), "no failover");
         for n in 0..60 {
-            if store
-                .claim(&claim(&format!("probe-{round}-{n}")))
-                .await
-                .is_err()
-            {
+            let probe = claim(&format!("probe-{round}-{n}"));
+            if !matches!(timeout(patience, store.claim(&probe)).await, Ok(Ok(_))) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue 'again;
             }

@@ -10,7 +10,7 @@ use redis::{
 };
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, mem,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -176,6 +176,23 @@ pub(super) struct Link {
 
 /// How long a new connection has to prove itself before the next one is made.
 const REPLACE_AFTER: Duration = Duration::from_secs(1);
+/// A caller that gives up has waited for at least so long where it was the connection's fault.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A call under way, which its caller may give up before its own limit: the time budget of a store
+/// call is not known here and may be the shorter one. That is silence all the same.
+struct Unanswered<'a> {
+    link: &'a Arc<Link>,
+    since: Instant,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.since.elapsed() >= SILENCE.min(self.link.timeout) {
+            self.link.replace();
+        }
+    }
+}
 
 impl Link {
     /// Must be called within a tokio runtime.
@@ -234,10 +251,15 @@ impl Link {
         self: &Arc<Self>,
         call: impl Future<Output = RedisResult<T>> + Send,
     ) -> Result<T, Failure> {
+        let unanswered = Unanswered {
+            link: self,
+            since: Instant::now(),
+        };
         let answer = match tokio::time::timeout(self.timeout, call).await {
             Ok(answer) => answer.map_err(Failure::Refused),
             Err(_) => Err(Failure::Silent(self.timeout)),
         };
+        mem::forget(unanswered);
         if answer
             .as_ref()
             .is_err_and(|failure| failure.asks_for_another_connection(self.cluster))
