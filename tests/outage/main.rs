@@ -13,7 +13,7 @@ mod plan;
 mod startup;
 
 use idem_tests::harness::{Call, Lab, Reply, eventually};
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 use tokio::time::Instant;
 
 /// The lab's binary.
@@ -40,12 +40,17 @@ async fn logged(lab: &Lab, words: &str, nth: usize) -> String {
 /// The answer to a retry as soon as the store can be reached and the key is no longer in progress,
 /// which must not last longer than this.
 async fn recovered(call: &Call, in_progress_at_most: Duration) -> Reply {
-    let begun = Instant::now();
+    let since = Cell::new(None);
     eventually("an answer of the store's", async || {
         let reply = call.send().await;
         match reply.problem().as_deref() {
-            Some("store-unavailable") => None,
+            Some("store-unavailable") => {
+                since.set(None);
+                None
+            }
             Some("in-progress") => {
+                let begun = since.get().unwrap_or_else(Instant::now);
+                since.set(Some(begun));
                 let lasted = begun.elapsed();
                 assert!(
                     lasted < in_progress_at_most + SLACK,

@@ -67,6 +67,9 @@ use uuid::Uuid;
 
 /// Length of the digest in a key.
 const DIGEST: usize = 64;
+/// How often a server that does not answer in time is asked for the first connection: a start may
+/// take longer than a call.
+const ATTEMPTS: u32 = 4;
 /// How many renewals are under way at once.
 const RENEWALS_AT_ONCE: usize = 256;
 
@@ -209,7 +212,13 @@ impl RedisOptions {
     }
 
     async fn from(self, source: Source) -> Result<RedisStore, StoreError> {
-        let connection = source.connect().await;
+        let mut attempt = 1;
+        let connection = loop {
+            match source.connect().await {
+                Err(error) if error.is_timeout() && attempt < ATTEMPTS => attempt += 1,
+                connection => break connection,
+            }
+        };
         let connection =
             connection.map_err(|error| StoreError::unavailable("connecting to Redis", error))?;
         self.with(connection, Some(source)).await
