@@ -19,8 +19,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
     /// Worker threads.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
-    pub(crate) workers: usize,
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=512))]
+    pub(crate) workers: u16,
     /// Connections to the store.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pool: u32,

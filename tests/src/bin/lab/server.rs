@@ -95,7 +95,7 @@ async fn run(
         }
     };
     let server = HttpServer::new(app)
-        .workers(args.workers)
+        .workers(args.workers.into())
         .shutdown_timeout(DRAIN_LIMIT.as_secs())
         .disable_signals()
         .bind(args.bind)
