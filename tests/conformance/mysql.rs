@@ -359,12 +359,25 @@ fn a_first_request_takes_two_statements_and_a_replay_two_that_write_nothing() {
             }
         })
         .await;
-        let expected = [
+        // Before each write MySQL is asked whether the pool's owner left a transaction open, which
+        // MariaDB's writes find out in passing.
+        let version: String = sqlx::query_scalar("SELECT VERSION()")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+        let questions = u64::from(!version.contains("MariaDB"));
+        let expected = |pairs: &[(&str, u64)], writes: u64| {
+            let mut expected = counts(pairs);
+            expected.insert("Com_set_option".to_owned(), questions * writes);
+            expected.retain(|_, value| *value > 0);
+            expected
+        };
+        let settled = [
             ("Com_insert", TIMES),
             ("Com_update", TIMES),
             ("Handler_update", TIMES),
         ];
-        assert_eq!(first, counts(&expected));
+        assert_eq!(first, expected(&settled, 2 * TIMES));
         let replay = measure(&pool, async || {
             for n in 0..TIMES {
                 let seen = store.claim(&claim(&format!("k{n}"))).await.unwrap();
@@ -372,8 +385,8 @@ fn a_first_request_takes_two_statements_and_a_replay_two_that_write_nothing() {
             }
         })
         .await;
-        let expected = [("Com_insert", TIMES), ("Com_select", TIMES)];
-        assert_eq!(replay, counts(&expected));
+        let replayed = [("Com_insert", TIMES), ("Com_select", TIMES)];
+        assert_eq!(replay, expected(&replayed, TIMES));
         assert_eq!(count(place.url()).await, i64::try_from(TIMES).unwrap() + 1);
     });
 }
@@ -504,8 +517,9 @@ fn claims_that_wait_for_an_insert_that_is_rolled_back_get_no_error() {
                 claims.spawn(async move { store.claim(&claim).await });
             }
             let mut watcher = MySqlConnection::connect(place.url()).await.unwrap();
-            // The server's table of transactions may show fewer than there are: then what stands
-            // in line after a while has to do.
+            // The server's table of transactions may show fewer than there are, and MySQL's refuses
+            // to show statements with binary parameters: then what stands in line after a while has
+            // to do.
             let patience = Instant::now() + Duration::from_secs(3);
             while Instant::now() < patience {
                 let waiting: i64 = sqlx::query_scalar(
@@ -515,7 +529,7 @@ fn claims_that_wait_for_an_insert_that_is_rolled_back_get_no_error() {
                 )
                 .fetch_one(&mut watcher)
                 .await
-                .unwrap();
+                .unwrap_or(0);
                 if waiting >= 10 {
                     break;
                 }

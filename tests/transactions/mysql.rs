@@ -103,8 +103,17 @@ async fn the_session_is_what_it_was_when_the_connection_goes_back() {
     let StorePool::MySql(pool) = &shop.store_pool else {
         panic!("a MySQL pool")
     };
-    let look = "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit, @@innodb_lock_wait_timeout, \
-                @@wait_timeout, @@idle_transaction_timeout, @@idle_write_transaction_timeout)";
+    let version: String = sqlx::query_scalar("SELECT VERSION()")
+        .fetch_one(pool)
+        .await
+        .unwrap();
+    let look = if version.contains("MariaDB") {
+        "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit, @@innodb_lock_wait_timeout, \
+         @@wait_timeout, @@idle_transaction_timeout, @@idle_write_transaction_timeout)"
+    } else {
+        "SELECT CONCAT_WS(' ', CONNECTION_ID(), @@autocommit, @@innodb_lock_wait_timeout, \
+         @@wait_timeout)"
+    };
     let before: String = sqlx::query_scalar(look).fetch_one(pool).await.unwrap();
     for (what, key) in [
         ("ok", Some("k1")),

@@ -45,9 +45,14 @@ const LOCK_WAITS: u32 = 2;
 /// Both create the table where it is missing, see [`MySqlStoreBuilder::migrate`].
 ///
 /// **Statements.** Every write outside of a transactional route is one statement that commits by
-/// itself; no session setting and no session lock is used there, and it works at any isolation level of the pool. MySQL cannot report what
-/// stands in the way of an insert, so everything but a first request takes one more read. What
-/// InnoDB rolls back to resolve a deadlock is tried again.
+/// itself; no session setting and no session lock is used there, and it works at any isolation
+/// level of the pool. MySQL cannot report what stands in the way of an insert, so everything but a
+/// first request takes one more read. On MySQL (not on MariaDB) and a pool of the application's, one
+/// more statement before each write makes sure that no transaction was left open on the connection.
+/// What InnoDB rolls back to resolve a deadlock is tried again.
+///
+/// **Login.** MySQL's default way of logging in, `caching_sha2_password`, needs TLS, a local socket,
+/// or sqlx's feature `mysql-rsa`, which an application adds to its own dependency on sqlx.
 ///
 /// **Dropped calls.** A connection whose call was dropped half-way is closed, not reused.
 ///
