@@ -100,6 +100,12 @@ macro_rules! handlers {
                         HttpResponse::InternalServerError().body("kept"),
                     )),
                     "released" => Ok(outcome::release(HttpResponse::Created().finish())),
+                    "kept-error" => Err(outcome::keep_error(
+                        actix_web::error::ErrorInternalServerError("kept"),
+                    )),
+                    "released-error" => Err(outcome::release_error(
+                        actix_web::error::ErrorPaymentRequired("not charged"),
+                    )),
                     "panic" => panic!("as the test wants it"),
                     "nested" => {
                         let mut inner = tx.begin().await.map_err(internal)?;
