@@ -122,6 +122,16 @@ impl Engine {
         self.waiters.settled(id);
     }
 
+    /// Makes sure that a claim of this process is held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaseKeeper::assure`].
+    pub(crate) async fn assure_held(&self, owner: Uuid) -> Result<(), StoreError> {
+        let (store, budget) = (&*self.store, self.call_budget);
+        self.leases.assure(owner, store, budget).await
+    }
+
     /// Budget of one store call.
     pub(crate) fn call_budget(&self) -> Duration {
         self.call_budget
