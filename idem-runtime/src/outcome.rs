@@ -49,7 +49,7 @@
 //! [`keep_error`].
 
 use actix_web::{Error, HttpResponse, ResponseError, body::MessageBody, http::StatusCode};
-use std::fmt;
+use std::{error::Error as StdError, fmt};
 
 /// What the handler said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +153,61 @@ impl ResponseError for Said {
     fn error_response(&self) -> HttpResponse {
         say(self.error.error_response(), self.verdict)
     }
+}
+
+/// An error as a 500 that keeps its cause, for handlers that return `actix_web::Error`.
+///
+/// That type hides what it is made of. On a transactional route the toolkit looks for the reason of a
+/// failure: a statement that the database has refused in favour of another transaction (a deadlock, a
+/// serialization failure) makes the answer a 503 that says to retry. It looks along the sources of the
+/// handler's error, so an error type of the application's own needs nothing but a `source()`. Nothing
+/// of the cause is sent to the client.
+///
+/// ```
+/// # #[cfg(feature = "postgres")]
+/// # mod example {
+/// use actix_web::{HttpResponse, post};
+/// use idem_runtime::{idempotent, outcome};
+/// use sqlx::PgConnection;
+///
+/// #[idempotent(scope = "user", ttl = "24h", transaction = tx)]
+/// #[post("/api/v1/orders")]
+/// async fn create_order(tx: &mut PgConnection) -> actix_web::Result<HttpResponse> {
+///     sqlx::query("UPDATE stock SET pieces = pieces - 1")
+///         .execute(tx)
+///         .await
+///         .map_err(outcome::internal_error)?;
+///     Ok(HttpResponse::Created().finish())
+/// }
+/// # }
+/// ```
+pub fn internal_error(cause: impl StdError + 'static) -> Error {
+    Internal(Box::new(cause)).into()
+}
+
+/// A 500 that can be asked for its cause.
+#[derive(Debug)]
+struct Internal(Box<dyn StdError>);
+
+impl fmt::Display for Internal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl ResponseError for Internal {
+    fn error_response(&self) -> HttpResponse {
+        HttpResponse::InternalServerError().body("Internal Server Error")
+    }
+}
+
+/// The cause of an error that was made here.
+pub(crate) fn cause(error: &Error) -> Option<&(dyn StdError + 'static)> {
+    if let Some(said) = error.as_error::<Said>() {
+        return Some(&said.error);
+    }
+    let internal = error.as_error::<Internal>()?;
+    Some(&*internal.0)
 }
 
 fn say_of(error: Error, verdict: Verdict) -> Error {

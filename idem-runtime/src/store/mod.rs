@@ -3,6 +3,7 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+mod conflict;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -26,6 +27,8 @@ pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
+
+pub(crate) use conflict::is_conflict;
 
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
