@@ -103,7 +103,11 @@ fn call(private: &TokenStream, route: &Route<'_>) -> TokenStream {
                 &__ROUTE,
                 __request,
                 __payload,
-                async |(#(#extracted,)*), __connection: &mut #ty| #name(#(#passed),*).await,
+                async |(#(#extracted,)*), __connection: &mut #ty| {
+                    let __finished = #private::Finished(#name(#(#passed),*).await);
+                    let __refused = __finished.is_refused();
+                    (__finished.0, __refused)
+                },
             )
             .await
         },

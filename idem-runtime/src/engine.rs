@@ -7,7 +7,7 @@ use crate::{
     lease::{HeldLease, LeaseKeeper, Lost},
     policy::{Abandonment, EffectivePolicy, OnStoreError},
     problem::{Problem, ProblemKind},
-    record::{Answer, Record, RecordId, State, StoredResponse},
+    record::{Answer, Record, RecordId, State, StoredResponse, handler_of},
     repair::{Repair, Repairs, within},
     steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
@@ -120,6 +120,16 @@ impl Engine {
     /// Tells those who wait in this process that a record was finished or freed.
     pub(crate) fn settled(&self, id: &RecordId) {
         self.waiters.settled(id);
+    }
+
+    /// Makes sure that a claim of this process is held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaseKeeper::assure`].
+    pub(crate) async fn assure_held(&self, owner: Uuid) -> Result<(), StoreError> {
+        let (store, budget) = (&*self.store, self.call_budget);
+        self.leases.assure(owner, store, budget).await
     }
 
     /// Budget of one store call.
@@ -324,7 +334,9 @@ pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> 
         } => Decision::Refuse(Problem::new(ProblemKind::ResponseNotRetained)),
         State::Running { locked_until } => {
             let lease_left = locked_until.since(record.now);
-            let resolves_itself = policy.reconciled || claim.takeover == Takeover::Abandoned;
+            // Its handler's function is the one that is asked: if that has another name by now, nobody is.
+            let is_reconciled = policy.reconciled && record.handler() == handler_of(&claim.route);
+            let resolves_itself = is_reconciled || claim.takeover == Takeover::Abandoned;
             if lease_left.is_zero() && !resolves_itself {
                 return Decision::Refuse(Problem::new(ProblemKind::OutcomeUnknown));
             }

@@ -5,7 +5,8 @@
 
 use crate::{
     record::RecordId,
-    store::{Renewal, Renewed, Store},
+    repair::within,
+    store::{Renewal, Renewed, Store, StoreError},
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -43,6 +44,15 @@ struct Live {
     /// record: what that means, the outcome's own answer tells.
     settling: bool,
     lost: Arc<Lost>,
+}
+
+/// What this process knows of a claim without asking the store.
+#[derive(Debug)]
+enum Known {
+    Held,
+    Lost,
+    /// Its lease may have run out: this would tell.
+    Maybe(Renewal),
 }
 
 /// Whether a claim can no longer be kept.
@@ -178,6 +188,49 @@ impl LeaseKeeper {
         self.renews && self.state().live.contains_key(&owner)
     }
 
+    /// Makes sure that the claim with this fencing token is held at this moment. By this process's
+    /// clock if that says so: nobody can have taken over what was renewed less than a lease ago. A
+    /// process that has stood still asks the store.
+    ///
+    /// The clock is the monotonic one. Where it stands still together with the machine, as on Linux
+    /// when that is suspended, such a pause is not noticed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::LeaseLost`], or what kept the store from renewing the lease.
+    pub(crate) async fn assure(
+        &self,
+        owner: Uuid,
+        store: &dyn Store,
+        call_budget: Duration,
+    ) -> Result<(), StoreError> {
+        let renewal = match self.known(owner, Instant::now()) {
+            Known::Held => return Ok(()),
+            Known::Lost => return Err(StoreError::LeaseLost),
+            Known::Maybe(_) if !self.renews => return Err(StoreError::LeaseLost),
+            Known::Maybe(renewal) => [renewal],
+        };
+        let sent = Instant::now();
+        let outcomes = within(call_budget, store.renew(&renewal)).await?;
+        self.renewed(&renewal, &outcomes, sent);
+        match self.known(owner, Instant::now()) {
+            Known::Held => Ok(()),
+            Known::Lost | Known::Maybe(_) => Err(StoreError::LeaseLost),
+        }
+    }
+
+    fn known(&self, owner: Uuid, now: Instant) -> Known {
+        match self.state().live.get(&owner) {
+            None => Known::Lost,
+            Some(live) if now < live.renewed + live.lease => Known::Held,
+            Some(live) => Known::Maybe(Renewal {
+                id: live.id.clone(),
+                owner,
+                lease: live.lease,
+            }),
+        }
+    }
+
     /// What is due, or else when something will be.
     fn due(&self, now: Instant) -> Result<Vec<Renewal>, Option<Instant>> {
         let mut state = self.state();
@@ -212,7 +265,7 @@ impl LeaseKeeper {
             match outcome {
                 Renewed::Held => {
                     if let Some(live) = state.live.get_mut(&renewal.owner) {
-                        live.renewed = sent;
+                        live.renewed = live.renewed.max(sent);
                     }
                 }
                 Renewed::Lost => match state.live.entry(renewal.owner) {
@@ -293,7 +346,7 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
 mod tests {
     #![allow(clippy::expect_used)]
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::{Claim, MemoryStore, Takeover};
     use futures_util::FutureExt;
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -367,6 +420,82 @@ mod tests {
         assert!(!lease.lost().is_told());
         keeper.not_renewed(Instant::now() + LEASE);
         assert!(lease.lost().is_told());
+    }
+
+    /// A keeper that renews, with a claim of the store's; nothing that is due is renewed by itself.
+    async fn claimed(store: &Arc<dyn Store>) -> (Arc<LeaseKeeper>, HeldLease, Claim) {
+        let claim = Claim {
+            id: RecordId::new("alice", "k1", "POST /orders"),
+            fingerprint: "a".repeat(64),
+            also_accepted: None,
+            route: "POST /orders shop::create_order".to_owned(),
+            owner: Uuid::new_v4(),
+            ttl: LEASE * 100,
+            lease: Duration::ZERO,
+            takeover: Takeover::Abandoned,
+        };
+        store.claim(&claim).await.expect("a claim");
+        let keeper = Arc::new(LeaseKeeper {
+            renews: true,
+            state: Mutex::new(State {
+                live: HashMap::new(),
+                next_look: None,
+            }),
+            wake: Notify::new(),
+        });
+        let lease = keeper.hold(claim.id.clone(), claim.owner, LEASE, Instant::now());
+        (keeper, lease, claim)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_runs_is_held_without_asking_the_store() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let (keeper, _lease, claim) = claimed(&store).await;
+        store.release(&claim.id, claim.owner).await.expect("freed");
+        tokio::time::advance(LEASE - Duration::from_millis(1)).await;
+        keeper
+            .assure(claim.owner, &*store, LEASE)
+            .await
+            .expect("nobody can have taken it over yet");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let asked = keeper.assure(claim.owner, &*store, LEASE).await;
+        assert!(matches!(asked, Err(StoreError::LeaseLost)), "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_stood_still_asks_whether_it_was_taken_over() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let (keeper, lease, claim) = claimed(&store).await;
+        tokio::time::advance(LEASE).await;
+        keeper
+            .assure(claim.owner, &*store, LEASE)
+            .await
+            .expect("it was not, and the lease runs anew");
+        tokio::time::advance(LEASE).await;
+        let other = Claim {
+            owner: Uuid::new_v4(),
+            ..claim.clone()
+        };
+        store.forget(&claim.id).await.expect("gone");
+        store.claim(&other).await.expect("another owner");
+        let asked = keeper.assure(claim.owner, &*store, LEASE).await;
+        assert!(matches!(asked, Err(StoreError::LeaseLost)), "{asked:?}");
+        assert!(lease.lost().is_told());
+        let asked = keeper.assure(claim.owner, &*store, LEASE).await;
+        assert!(matches!(asked, Err(StoreError::LeaseLost)), "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keeper_that_never_renews_takes_the_clock_s_word() {
+        let (keeper, _lease, renewal) = held();
+        let store = MemoryStore::new();
+        keeper
+            .assure(renewal.owner, &store, LEASE)
+            .await
+            .expect("it runs");
+        tokio::time::advance(LEASE).await;
+        let asked = keeper.assure(renewal.owner, &store, LEASE).await;
+        assert!(matches!(asked, Err(StoreError::LeaseLost)), "{asked:?}");
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ pub mod fingerprint;
 pub mod guarantees {}
 pub mod key;
 mod lease;
+mod orphans;
 pub mod outcome;
 mod path;
 pub mod policy;
@@ -36,8 +37,8 @@ mod transaction;
 mod waiters;
 
 pub use actix::config::{
-    BuildError, DEFAULT_MARKER, DEFAULT_RECONCILE_PERIOD, DEFAULT_STORE_TIMEOUT,
-    DEFAULT_SWEEP_PERIOD, Idempotency, IdempotencyBuilder, RoutePolicy,
+    BuildError, DEFAULT_MARKER, DEFAULT_ORPHANS_PERIOD, DEFAULT_RECONCILE_PERIOD,
+    DEFAULT_STORE_TIMEOUT, DEFAULT_SWEEP_PERIOD, Idempotency, IdempotencyBuilder, RoutePolicy,
 };
 pub use actix::serve::DEFAULT_DRAIN_LIMIT;
 pub use context::Context;

@@ -4,7 +4,7 @@
 //! under this path in the compiler's messages to users.
 
 pub use crate::{
-    actix::{run::run, tx::run_in_transaction},
+    actix::{conflict::Finished, run::run, tx::run_in_transaction},
     fingerprint::Mode as FingerprintMode,
     policy::{Abandonment, KeyFormat, Mismatch, OnStoreError, Policy, ServerError},
     reconcile::Reconcile,

@@ -208,8 +208,7 @@ impl Work {
     }
 
     async fn reconcile(&self, engine: &Arc<Engine>, owner: Uuid, record: Record) {
-        let name = record.route.rsplit(' ').next().unwrap_or_default();
-        let Some((&handler, function)) = self.functions.get_key_value(name) else {
+        let Some((&handler, function)) = self.functions.get_key_value(record.handler()) else {
             return;
         };
         let (id, age) = (record.id.clone(), record.now.since(record.created_at));

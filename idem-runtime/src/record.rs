@@ -332,6 +332,11 @@ pub enum State {
 }
 
 impl Record {
+    /// Name of the handler: the part of `route` after the last space.
+    pub fn handler(&self) -> &str {
+        handler_of(&self.route)
+    }
+
     /// Understands a row.
     ///
     /// # Errors
@@ -407,6 +412,11 @@ impl Record {
             now: row.now,
         })
     }
+}
+
+/// Name of the handler in a `route`.
+pub(crate) fn handler_of(route: &str) -> &str {
+    route.rsplit(' ').next().unwrap_or_default()
 }
 
 /// A record that cannot be understood: corrupt, or written by a newer release.

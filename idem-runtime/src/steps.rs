@@ -81,6 +81,18 @@ impl Steps {
         {
             return serde_json::from_str(kept).map_err(|_| undecodable());
         }
+        if let Err(source) = self.engine.assure_held(self.owner).await {
+            tracing::error!(
+                record = %self.id.digest(),
+                step = name,
+                error = error_chain(&source),
+                "lease lost: a step was not run, another attempt may own the operation"
+            );
+            return Err(StepError::LeaseLost {
+                step: name.to_owned(),
+                source,
+            });
+        }
         let value = step().await.map_err(StepError::Failed)?;
         let text = serde_json::to_string(&value).map_err(|source| StepError::Unencodable {
             step: name.to_owned(),
@@ -140,6 +152,17 @@ pub enum StepError<E> {
     Undecodable {
         /// Name of the step.
         step: String,
+    },
+    /// The step was not run: the lease has run out by this process's clock, which may have stood
+    /// still, and the store did not say that the claim is still held. Another attempt may own the
+    /// operation by now.
+    #[error("the step `{step}` was not run: the lease is lost")]
+    LeaseLost {
+        /// Name of the step.
+        step: String,
+        /// What the store said.
+        #[source]
+        source: StoreError,
     },
     /// The step ran, and its result cannot be written as JSON.
     #[error("the result of the step `{step}` cannot be encoded")]

@@ -215,9 +215,14 @@ pub(crate) async fn end<C>(
             error = error_chain(&error),
             "a transaction could not be committed"
         );
-        Problem::new(ProblemKind::StoreUnavailable)
-            .with_detail("The request was not committed. Retry with the same key.")
+        not_committed()
     })
+}
+
+/// The answer in place of the handler's own, where nothing was committed and a retry can succeed.
+pub(crate) fn not_committed() -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable)
+        .with_detail("The request was not committed. Retry with the same key.")
 }
 
 impl Settlement {

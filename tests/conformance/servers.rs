@@ -253,8 +253,8 @@ pub(crate) async fn damaged(store: &dyn Store, key: &str, what: &str) {
         "{what}: {error:?}"
     );
     let all = ListQuery {
-        after: None,
         limit: 2,
+        ..ListQuery::default()
     };
     let listed = store.list(&all).await.unwrap();
     // A list does not read the headers, so damage to them alone does not keep a record out of it.

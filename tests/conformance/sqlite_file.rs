@@ -555,8 +555,8 @@ async fn corrupt_records_are_passed_over() {
     let listed = bench
         .store
         .list(&ListQuery {
-            after: None,
             limit: 2,
+            ..ListQuery::default()
         })
         .await
         .unwrap();

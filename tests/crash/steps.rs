@@ -1,7 +1,9 @@
 //! Durable steps outlive the attempt that made them.
 
 use crate::{LAB, settled};
-use idem_tests::harness::{Site, durable};
+use idem_tests::harness::{Site, assert_replay, durable};
+use nix::sys::signal::Signal;
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_finished_step_is_not_run_again_by_the_next_attempt() {
@@ -28,6 +30,48 @@ async fn a_finished_step_is_not_run_again_by_the_next_attempt() {
                 charged,
                 "{crash}"
             );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_after_a_takeover_runs_no_step() {
+    // C8
+    let flags = ["--lease", "1s"];
+    Site::on_these(durable(), LAB, &flags, async |site| {
+        let other = site.another(&flags).await;
+        let order = site.post("/steps").key("k").json("{}");
+        // It stands still before the first step, which it would begin when it wakes up.
+        let frozen = order.clone().delay_ms(2000).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGSTOP);
+        let second = settled(&order.clone().at(other.address())).await;
+        second.assert_created();
+        assert_eq!(second.json()["attempt"], 2);
+        site.lab.signal(Signal::SIGCONT);
+        assert_replay(&second, &frozen.await.unwrap());
+        for phase in ["step:reserve", "step:charge", "effect"] {
+            assert_eq!(site.journal.of(phase, "k").len(), 1, "{phase}");
+        }
+        site.lab.logged("a step was not run").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_unnoticed_runs_its_steps() {
+    let flags = ["--lease", "1s"];
+    Site::on_these(durable(), LAB, &flags, async |site| {
+        let order = site.post("/steps").key("k").json("{}");
+        let frozen = order.clone().delay_ms(2000).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGSTOP);
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        site.lab.signal(Signal::SIGCONT);
+        frozen.await.unwrap().assert_created();
+        for phase in ["start", "step:reserve", "step:charge", "effect"] {
+            assert_eq!(site.journal.of(phase, "k").len(), 1, "{phase}");
         }
     })
     .await;

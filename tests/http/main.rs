@@ -14,6 +14,7 @@ mod keys;
 mod lab;
 mod load;
 mod order;
+mod outcomes;
 mod problems;
 mod progress;
 mod race;

@@ -25,14 +25,20 @@ async fn rows_and_answer_are_one_commit() {
 async fn a_kept_failure_rolls_the_writes_back_and_keeps_the_answer() {
     each(transactional(), async |store| {
         let shop = Shop::open(store).await;
-        for (what, status) in [("declined", 402), ("kept", 500), ("unknown", 404)] {
+        let failures = [
+            ("declined", 402),
+            ("kept", 500),
+            ("kept-error", 500),
+            ("unknown", 404),
+        ];
+        for (what, status) in failures {
             let first = shop.post(what, Some(what), "a").await;
             assert_eq!((first.0, first.1), (status, false), "{what}");
             let retry = shop.post(what, Some(what), "a").await;
             assert_eq!(retry, (status, true, first.2), "{what}");
         }
         assert_eq!(shop.orders().await, Vec::<String>::new());
-        assert_eq!((shop.runs(), shop.records().await), (3, 3));
+        assert_eq!((shop.runs(), shop.records().await), (4, 4));
     })
     .await;
 }
@@ -41,14 +47,20 @@ async fn a_kept_failure_rolls_the_writes_back_and_keeps_the_answer() {
 async fn what_fails_otherwise_leaves_neither_rows_nor_a_record() {
     each(transactional(), async |store| {
         let shop = Shop::open(store).await;
-        for (what, status) in [("broken", 500), ("panic", 500), ("released", 201)] {
+        let failures = [
+            ("broken", 500),
+            ("panic", 500),
+            ("released", 201),
+            ("released-error", 402),
+        ];
+        for (what, status) in failures {
             for _ in 0..2 {
                 let answer = shop.post(what, Some(what), "a").await;
                 assert_eq!((answer.0, answer.1), (status, false), "{what}");
             }
         }
         assert_eq!(shop.orders().await, Vec::<String>::new());
-        assert_eq!((shop.runs(), shop.records().await), (6, 0));
+        assert_eq!((shop.runs(), shop.records().await), (8, 0));
         assert_eq!(
             shop.post("ok", Some("k"), "a").await.0,
             201,

@@ -7,5 +7,6 @@ mod dropped;
 mod instances;
 mod mysql;
 mod postgres;
+mod refused;
 mod shop;
 mod startup;

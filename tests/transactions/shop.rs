@@ -100,6 +100,12 @@ macro_rules! handlers {
                         HttpResponse::InternalServerError().body("kept"),
                     )),
                     "released" => Ok(outcome::release(HttpResponse::Created().finish())),
+                    "kept-error" => Err(outcome::keep_error(
+                        actix_web::error::ErrorInternalServerError("kept"),
+                    )),
+                    "released-error" => Err(outcome::release_error(
+                        actix_web::error::ErrorPaymentRequired("not charged"),
+                    )),
                     "panic" => panic!("as the test wants it"),
                     "nested" => {
                         let mut inner = tx.begin().await.map_err(internal)?;
@@ -199,6 +205,9 @@ pub(crate) fn not_served(builder: IdempotencyBuilder, served: Store) -> Idempote
         (Store::Postgres, "transactions::postgres"),
         (Store::MySql, "transactions::shop::on_mysql"),
         (Store::MySql, "transactions::mysql"),
+        (Store::Sqlite, "transactions::refused::on_sqlite"),
+        (Store::Postgres, "transactions::refused::on_postgres"),
+        (Store::MySql, "transactions::refused::on_mysql"),
     ]
     .into_iter()
     .filter(|(store, _)| *store != served)
@@ -320,13 +329,17 @@ impl Instance {
                     .app_data(web::Data::new(gate.clone()))
                     .configure(|config| {
                         match store {
-                            Store::Sqlite => config.service(on_sqlite::order),
+                            Store::Sqlite => config
+                                .service(on_sqlite::order)
+                                .service(crate::refused::on_sqlite),
                             Store::MySql => config
                                 .service(on_mysql::order)
-                                .configure(crate::mysql::routes),
+                                .configure(crate::mysql::routes)
+                                .configure(crate::refused::on_mysql::routes),
                             _ => config
                                 .service(on_postgres::order)
-                                .configure(crate::postgres::routes),
+                                .configure(crate::postgres::routes)
+                                .configure(crate::refused::on_postgres::routes),
                         };
                     })
             }

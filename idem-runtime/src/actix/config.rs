@@ -5,6 +5,7 @@ use crate::{
     drain::InFlight,
     engine::Engine,
     fingerprint::{HmacKey, Mode, check_pointer},
+    orphans,
     policy::{
         Abandonment, EffectivePolicy, KeyFormat, Mismatch, OnStoreError, Options, ServerError,
     },
@@ -35,6 +36,8 @@ pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(2);
 pub const DEFAULT_SWEEP_PERIOD: Duration = Duration::from_secs(60);
 /// Time between two rounds of reconciliation where the builder does not set another.
 pub const DEFAULT_RECONCILE_PERIOD: Duration = Duration::from_secs(1);
+/// Time between two looks for orphaned records where the builder does not set another.
+pub const DEFAULT_ORPHANS_PERIOD: Duration = Duration::from_secs(3600);
 /// Header that marks a replay where the builder does not name another.
 pub const DEFAULT_MARKER: &str = "idempotent-replayed";
 
@@ -101,6 +104,7 @@ impl Idempotency {
             store_timeout: DEFAULT_STORE_TIMEOUT,
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
+            orphans_period: Some(DEFAULT_ORPHANS_PERIOD),
             values: Values::new(),
             not_served: Vec::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
@@ -234,6 +238,7 @@ pub struct IdempotencyBuilder {
     store_timeout: Duration,
     sweep_period: Option<Duration>,
     reconcile_period: Duration,
+    orphans_period: Option<Duration>,
     values: Values,
     not_served: Vec<&'static str>,
     drain_limit: Duration,
@@ -439,6 +444,19 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Time between two looks of this process for orphaned records: abandoned ones whose handler the
+    /// program does not have any more, since it was removed or renamed, so that nobody will resolve
+    /// them. Each is told of once, in a warning with its route and digest and in the counter
+    /// `idempotency_orphaned_total`, and left as it is; [`Store::list`] finds them all
+    /// ([`Which::Abandoned`](crate::store::Which::Abandoned)). `None`: this process does not look,
+    /// such as where several programs share a store and do not know each other's handlers.
+    /// Default: one hour, for the first time after a minute.
+    #[must_use]
+    pub fn report_orphans_every(mut self, period: Option<Duration>) -> Self {
+        self.orphans_period = period.filter(|period| !period.is_zero());
+        self
+    }
+
     /// Gives reconciling functions a value they need, such as a client of the payment gateway; they
     /// get it with [`Abandoned::value`](crate::Abandoned::value), by its type.
     #[must_use]
@@ -562,8 +580,8 @@ impl IdempotencyBuilder {
         }
     }
 
-    /// Checks everything and starts the background work (lease renewal, sweeping, reconciliation) on the current
-    /// tokio runtime.
+    /// Checks everything and starts the background work (lease renewal, sweeping, reconciliation, the look for
+    /// orphaned records) on the current tokio runtime.
     ///
     /// # Errors
     ///
@@ -625,6 +643,9 @@ impl IdempotencyBuilder {
             |route| serves(&self.not_served, route),
             &runtime,
         );
+        if let Some(period) = self.orphans_period {
+            orphans::start(&engine, &in_flight, period, &runtime);
+        }
         Ok(Idempotency(Arc::new(Shared {
             engine,
             in_flight,

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod config;
+pub(crate) mod conflict;
 pub(crate) mod render;
 pub(crate) mod response;
 pub(crate) mod run;

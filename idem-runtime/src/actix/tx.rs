@@ -4,12 +4,13 @@ use crate::{
     actix::{
         body::KeptBody,
         config::{Idempotency, Shared},
+        conflict,
         render::not_configured,
         response::{Collected, Retention, collect},
         run::{Admission, Admitted, Reply, Section, admit, respond},
     },
     context::{ClaimContext, StepsOf},
-    engine::Request,
+    engine::{Engine, Request},
     outcome::{Verdict, verdict},
     policy::EffectivePolicy,
     problem::{Problem, ProblemKind},
@@ -26,8 +27,39 @@ use std::sync::Arc;
 type Open<C> = Box<dyn OpenTransaction<C>>;
 
 /// The user's function with its arguments: takes the transaction, lends its connection, and gives
-/// it back with the response.
-type Work<C> = Box<dyn FnOnce(Open<C>) -> LocalBoxFuture<'static, (Open<C>, HttpResponse)>>;
+/// it back with what it has given.
+type Work<C> = Box<dyn FnOnce(Open<C>) -> LocalBoxFuture<'static, (Open<C>, Given)>>;
+
+/// What a handler has given.
+struct Given {
+    response: HttpResponse,
+    /// Its error says that the database has refused a statement in favour of another transaction.
+    refused: bool,
+}
+
+impl Given {
+    /// Whether the handler has failed because of such a refusal: then nothing is wrong with the
+    /// request, and a retry can succeed. What the handler has itself said or answered stands.
+    async fn is_refused<C>(&self, engine: &Engine, transaction: &mut Open<C>) -> bool {
+        if verdict(&self.response).is_some() || self.response.status().as_u16() < 500 {
+            return false;
+        }
+        let asked = async {
+            self.refused
+                || tokio::time::timeout(engine.call_budget(), transaction.is_refused())
+                    .await
+                    .unwrap_or(false)
+        };
+        let refused = asked.await;
+        if refused {
+            tracing::warn!(
+                error = self.response.error().map(tracing::field::display),
+                "a statement of the handler's was refused in favour of another transaction"
+            );
+        }
+        refused
+    }
+}
 
 /// Runs an annotated handler with `transaction = …`: what generated code calls.
 #[doc(hidden)]
@@ -40,7 +72,8 @@ pub async fn run_in_transaction<Args, C, Handler, Output>(
 where
     Args: FromRequest + 'static,
     C: Connection,
-    Handler: AsyncFnOnce(Args, &mut C) -> Output + 'static,
+    // With the answer to whether the error says that a statement was refused.
+    Handler: AsyncFnOnce(Args, &mut C) -> (Output, bool) + 'static,
     Output: Responder,
 {
     let admitted = match admit(route, &request) {
@@ -74,14 +107,15 @@ fn work<Args, C, Handler, Output>(request: HttpRequest, handler: Handler, args: 
 where
     Args: 'static,
     C: Connection,
-    Handler: AsyncFnOnce(Args, &mut C) -> Output + 'static,
+    Handler: AsyncFnOnce(Args, &mut C) -> (Output, bool) + 'static,
     Output: Responder,
 {
     Box::new(move |mut transaction| {
         Box::pin(async move {
-            let output = handler(args, transaction.connection()).await;
+            let (output, refused) = handler(args, transaction.connection()).await;
             let response = output.respond_to(&request).map_into_boxed_body();
-            (transaction, response)
+            let refused = refused || response.error().is_some_and(conflict::is_in);
+            (transaction, Given { response, refused })
         })
     })
 }
@@ -114,13 +148,19 @@ async fn section<C: Connection>(
     });
     shared.count("executed");
     let running = async { work(claimed.transaction).await };
-    let Some((transaction, response)) = admitted.caught(running).await else {
+    let Some((mut transaction, given)) = admitted.caught(running).await else {
         // The transaction went down with the handler: nothing has happened.
         settlement.free();
         let problem = Problem::new(ProblemKind::HandlerPanicked)
             .with_detail("The request failed unexpectedly and was rolled back.");
         return send(admitted.answer(problem));
     };
+    if given.is_refused(&shared.engine, &mut transaction).await {
+        // Whatever became of the rollback: without a commit there is nothing.
+        let _ = settlement.end(transaction, Ending::Rollback).await;
+        return send(admitted.answer(transaction::not_committed()));
+    }
+    let response = given.response;
     let disposition = Disposition::of(&response, &admitted.policy);
     let limit = admitted.policy.max_response;
     let retention = Retention::of(&response, limit);
@@ -203,7 +243,12 @@ async fn attempt_without_key<C: Connection>(
     let transaction = within(engine.call_budget(), store.begin())
         .await
         .map_err(unavailable)?;
-    let (transaction, response) = work(transaction).await;
+    let (mut transaction, given) = work(transaction).await;
+    if given.is_refused(engine, &mut transaction).await {
+        transaction::end(engine, transaction, Ending::Rollback).await?;
+        return Err(transaction::not_committed());
+    }
+    let response = given.response;
     let code = response.status().as_u16();
     let ending = match Disposition::of(&response, &policy) {
         // Without a claim there is no record: the answer is only sent.

@@ -3,6 +3,7 @@
 //! A store reports facts; the engine decides. The semantics are stated here in words and in
 //! `idem_runtime::testing::conformance` (feature `testing`) as a suite that every store passes.
 
+mod conflict;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -26,6 +27,8 @@ pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use transaction::{Begun, Connection, OpenTransaction, TransactionalStore};
+
+pub(crate) use conflict::is_conflict;
 
 use crate::record::{Answer, Record, RecordId, Unreadable};
 use async_trait::async_trait;
@@ -138,9 +141,9 @@ pub trait Store: Any + Send + Sync {
     /// [`StoreError::Unavailable`], [`StoreError::Unreadable`].
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
 
-    /// Lists live records in an order of the store's own, for the operator. The answers are read
-    /// without headers and body where the store can leave them out. Unreadable records are passed
-    /// over.
+    /// Lists live records, or those of [`ListQuery::which`], in an order of the store's own, for the
+    /// operator. The answers are read without headers and body where the store can leave them out.
+    /// Unreadable records are passed over. Fewer than the limit: there are no more.
     ///
     /// # Errors
     ///
@@ -254,12 +257,25 @@ pub struct AbandonedQuery {
 }
 
 /// Which records to list, see [`Store::list`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ListQuery {
     /// Start after this record (the last of the page before).
     pub after: Option<RecordId>,
     /// At most so many.
     pub limit: u32,
+    /// All of them, or some only.
+    pub which: Which,
+}
+
+/// A choice among live records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Which {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that are running and whose lease has run out.
+    Abandoned,
 }
 
 /// Why a store could not do what it was asked.

@@ -256,8 +256,8 @@ async fn a_replay_writes_nothing() {
 
 fn all() -> ListQuery {
     ListQuery {
-        after: None,
         limit: 1000,
+        ..ListQuery::default()
     }
 }
 

@@ -115,8 +115,8 @@ async fn an_unreadable_value_is_reported_and_left_alone() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let listed = store
         .list(&ListQuery {
-            after: None,
             limit: 100,
+            ..ListQuery::default()
         })
         .await
         .unwrap();
@@ -161,7 +161,14 @@ async fn a_page_of_unreadable_records_does_not_end_the_list() {
     let mut after = None;
     let mut listed = 0;
     loop {
-        let page = store.list(&ListQuery { after, limit: 2 }).await.unwrap();
+        let page = store
+            .list(&ListQuery {
+                after,
+                limit: 2,
+                ..ListQuery::default()
+            })
+            .await
+            .unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
         listed += page.len();

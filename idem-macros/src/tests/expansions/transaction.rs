@@ -40,7 +40,11 @@ async fn create_order(
                 __request,
                 __payload,
                 async |(__arg0, __arg2), __connection: &mut sqlx::PgConnection| {
-                    create_order(__arg0, __connection, __arg2).await
+                    let __finished = ::idem_runtime::__private::Finished(
+                        create_order(__arg0, __connection, __arg2).await,
+                    );
+                    let __refused = __finished.is_refused();
+                    (__finished.0, __refused)
                 },
             )
             .await

@@ -1,7 +1,7 @@
 //! A record as it stands in memory: a few allocations, no more than it needs.
 
 use crate::{
-    record::{Answer, FORMAT, Record, RecordId, Row, Status, StoreTime, Unreadable},
+    record::{Answer, FORMAT, Record, RecordId, Row, Status, StoreTime, Unreadable, handler_of},
     store::{Claim, Claimed},
 };
 use bytes::{BufMut, Bytes};
@@ -73,7 +73,7 @@ impl Entry {
 
     /// The part of the route after the last space.
     pub(super) fn handler(&self) -> &str {
-        self.text.parts()[3].rsplit(' ').next().unwrap_or_default()
+        handler_of(self.text.parts()[3])
     }
 
     pub(super) fn is_running(&self) -> bool {

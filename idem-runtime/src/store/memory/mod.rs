@@ -8,6 +8,7 @@ use crate::{
     record::{Answer, Record, RecordId, StoreTime},
     store::{
         AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
+        Which,
     },
 };
 use async_trait::async_trait;
@@ -475,6 +476,10 @@ impl Store for MemoryStore {
 
     /// In the order of the identities' bytes: scope, key, path.
     async fn list(&self, query: &ListQuery) -> Result<Vec<Record>, StoreError> {
+        let is_wanted = |entry: &Entry, now| match query.which {
+            Which::All => entry.is_live(now),
+            Which::Abandoned => entry.is_abandoned(now),
+        };
         let mut ids: Vec<RecordId> = Vec::new();
         for shard in &self.inner.shards {
             let shard = lock(shard);
@@ -482,7 +487,7 @@ impl Store for MemoryStore {
             ids.extend(
                 shard
                     .entries()
-                    .filter(|entry| entry.is_live(now))
+                    .filter(|entry| is_wanted(entry, now))
                     .map(Entry::id)
                     .filter(|id| Some(id) > query.after.as_ref()),
             );
@@ -492,7 +497,7 @@ impl Store for MemoryStore {
             let name = self.inner.name(id);
             let shard = self.inner.shard(name);
             let now = self.inner.clock.now();
-            let entry = shard.get(name).filter(|entry| entry.is_live(now))?;
+            let entry = shard.get(name).filter(|entry| is_wanted(entry, now))?;
             entry.summary(now).ok()
         });
         Ok(records.take(query.limit as usize).collect())

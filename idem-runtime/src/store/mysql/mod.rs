@@ -8,6 +8,7 @@ pub use connect::MySqlStoreBuilder;
 
 use super::{
     AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
+    Which,
     sql::{self, Checkout, RawRow, TRIES, TableName, check, pause, refused},
 };
 use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
@@ -96,6 +97,7 @@ struct Statements {
     purge: Template,
     get: Statement,
     list: Statement,
+    list_abandoned: Statement,
     forget: Statement,
     table: Statement,
     inside: Inside,
@@ -146,6 +148,7 @@ impl Statements {
             purge: template(expired, include_str!("purge.sql")),
             get: statement("reading a record", include_str!("get.sql")),
             list: statement("listing records", include_str!("list.sql")),
+            list_abandoned: statement("listing records", include_str!("list_abandoned.sql")),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
             inside: Inside::new(table),
@@ -357,11 +360,20 @@ impl MySqlStore {
         Ok(rows.pop())
     }
 
-    async fn list_page(&self, after: &RecordId, limit: usize) -> Result<Vec<MySqlRow>, StoreError> {
+    async fn list_page(
+        &self,
+        which: Which,
+        after: &RecordId,
+        limit: usize,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        let statement = match which {
+            Which::All => &self.statements.list,
+            Which::Abandoned => &self.statements.list_abandoned,
+        };
         let [scope, key, path] = identity(after);
         let limit = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
         let values = [scope, scope, scope, key, scope, key, path, limit];
-        self.read(self.statements.list.sendable(), &values).await
+        self.read(statement.sendable(), &values).await
     }
 }
 
@@ -592,7 +604,7 @@ impl Store for MySqlStore {
         while records.len() < limit {
             let wanted = limit - records.len();
             let rows = self
-                .list_page(after.as_ref().unwrap_or(&start), wanted)
+                .list_page(query.which, after.as_ref().unwrap_or(&start), wanted)
                 .await?;
             records.extend(readable(&rows));
             let last = rows.last().and_then(identity_of);

@@ -9,13 +9,13 @@ use super::{
 use crate::{
     record::{Answer, FORMAT, Record, RecordId, Status},
     store::{
-        Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore,
+        Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore, conflict,
         sql::{self, Session, TRIES, check, pause, refused, stands},
     },
 };
 use async_trait::async_trait;
 use sqlx::{
-    AssertSqlSafe, MySql, MySqlConnection, SqlSafeStr as _, SqlStr,
+    AssertSqlSafe, MySql, MySqlConnection, Row as _, SqlSafeStr as _, SqlStr,
     mysql::{MySqlDatabaseError, MySqlRow},
 };
 use std::{any::Any, sync::Arc, time::Duration};
@@ -25,6 +25,10 @@ use uuid::Uuid;
 const MARK: &str = "SAVEPOINT idem_claimed";
 const BACK_TO_MARK: &str = "ROLLBACK TO SAVEPOINT idem_claimed";
 const RELEASE_MARK: &str = "RELEASE SAVEPOINT idem_claimed";
+
+/// ER_SP_DOES_NOT_EXIST: a savepoint of the transaction went when a deadlock was resolved, with which
+/// the server has rolled back all of it.
+const NO_SAVEPOINT: u16 = 1305;
 
 const BEGINNING: &str = "beginning a transaction";
 const FINISHING: &str = "finishing a transaction";
@@ -413,9 +417,7 @@ fn is_lock_timeout(error: &sqlx::Error) -> bool {
 /// The error for a transaction that the database does not commit.
 fn refusal(doing: &'static str, error: sqlx::Error) -> StoreError {
     match number(&error) {
-        // ER_LOCK_DEADLOCK (also a lost certification in a cluster), ER_LOCK_WAIT_TIMEOUT,
-        // ER_CHECKREAD; ER_SP_DOES_NOT_EXIST: the savepoint went when a deadlock was resolved.
-        Some(1213 | 1205 | 1020 | 1305) => StoreError::Conflict {
+        Some(number) if conflict::mysql(number) || number == NO_SAVEPOINT => StoreError::Conflict {
             context: doing.to_owned(),
             source: Some(error.into()),
         },
@@ -427,6 +429,22 @@ fn refusal(doing: &'static str, error: sqlx::Error) -> StoreError {
 impl OpenTransaction<MySqlConnection> for Open {
     fn connection(&mut self) -> &mut MySqlConnection {
         self.session.connection()
+    }
+
+    /// The server keeps what went wrong with the last statement until the next one. Only text that
+    /// is not prepared leaves it there.
+    async fn is_refused(&mut self) -> bool {
+        let errors = sqlx::raw_sql("SHOW ERRORS")
+            .fetch_all(self.session.connection())
+            .await;
+        match errors {
+            Ok(rows) => rows
+                .iter()
+                .filter_map(|row| row.try_get::<u32, _>("Code").ok())
+                .any(|code| u16::try_from(code).is_ok_and(conflict::mysql)),
+            // Sent before it: the rollback of an inner transaction that the handler has dropped.
+            Err(error) => number(&error) == Some(NO_SAVEPOINT),
+        }
     }
 
     async fn commit(self: Box<Self>, answer: &Answer) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ pub use connect::PostgresStoreBuilder;
 
 use super::{
     AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
+    Which,
     sql::{self, Checkout, RawRow, TRIES, TableName, check, pause, refused},
 };
 use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
@@ -86,6 +87,7 @@ struct Statements {
     purge: Statement,
     get: Statement,
     list: Statement,
+    list_abandoned: Statement,
     forget: Statement,
     table: Statement,
     claim_in_transaction: Statement,
@@ -111,6 +113,7 @@ impl Statements {
             purge: statement("removing expired records", include_str!("purge.sql")),
             get: statement("reading a record", include_str!("get.sql")),
             list: statement("listing records", include_str!("list.sql")),
+            list_abandoned: statement("listing records", include_str!("list_abandoned.sql")),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
             claim_in_transaction: statement(
@@ -511,6 +514,10 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Vec<Record>, StoreError> {
+        let statement = match query.which {
+            Which::All => &self.statements.list,
+            Which::Abandoned => &self.statements.list_abandoned,
+        };
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         let mut after = query.after.clone();
         let mut records = Vec::new();
@@ -521,7 +528,7 @@ impl Store for PostgresStore {
             let [scope, key, path] = identity(after.as_ref().unwrap_or(&start));
             let wanted_value = Value::Int(i64::try_from(wanted).unwrap_or(i64::MAX));
             let values = [scope, key, path, wanted_value];
-            let rows = self.run(&self.statements.list, &values).await?.rows;
+            let rows = self.run(statement, &values).await?.rows;
             records.extend(readable(&rows));
             let last = rows.last().and_then(|row| identity_of(row).ok());
             if rows.len() < wanted || last.is_none() {

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     record::{Answer, FORMAT, RecordId, Status, millis},
     store::{
-        Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore,
+        Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore, conflict,
         sql::{self, Session, TRIES, check, pause, refused, stands, unreadable},
     },
 };
@@ -283,8 +283,7 @@ fn refusal(doing: &'static str, error: sqlx::Error) -> StoreError {
         _ => None,
     };
     match code.as_deref() {
-        // serialization_failure, deadlock_detected, lock_not_available
-        Some("40001" | "40P01" | "55P03") => StoreError::Conflict {
+        Some(code) if conflict::postgres(code) => StoreError::Conflict {
             context: doing.to_owned(),
             source: Some(error.into()),
         },

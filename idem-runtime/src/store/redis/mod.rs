@@ -615,7 +615,7 @@ impl Store for RedisStore {
 
     /// Walks all keys for every page: for an operator's eyes, not for requests.
     async fn list(&self, query: &ListQuery) -> Result<Vec<Record>, StoreError> {
-        self.list_records(query)
+        self.list_in_order(query)
             .await
             .map_err(|failure| failure.into_unavailable("listing records"))
     }

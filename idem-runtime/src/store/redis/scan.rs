@@ -10,10 +10,10 @@ use super::{
     link::{Failure, Node},
 };
 use crate::record::{FORMAT, Record, State};
-use crate::store::{AbandonedQuery, ListQuery};
+use crate::store::{AbandonedQuery, ListQuery, Which};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many keys one `SCAN` looks at.
 const BATCH: u32 = 1000;
@@ -56,7 +56,14 @@ impl RedisStore {
     }
 
     /// Lists in the order of the keys' digests.
-    pub(super) async fn list_records(&self, query: &ListQuery) -> Result<Vec<Record>, Failure> {
+    pub(super) async fn list_in_order(&self, query: &ListQuery) -> Result<Vec<Record>, Failure> {
+        match query.which {
+            Which::All => self.list_all(query).await,
+            Which::Abandoned => self.list_abandoned(query).await,
+        }
+    }
+
+    async fn list_all(&self, query: &ListQuery) -> Result<Vec<Record>, Failure> {
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         let mut after = query.after.as_ref().map(|id| self.key(id));
         let mut records = Vec::new();
@@ -102,6 +109,41 @@ impl RedisStore {
             }
         }
         Ok(first)
+    }
+
+    /// Walks all keys once, whatever the limit: nearly none of them is wanted.
+    async fn list_abandoned(&self, query: &ListQuery) -> Result<Vec<Record>, Failure> {
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let after = query.after.as_ref().map(|id| self.key(id));
+        let mut listed = BTreeMap::new();
+        for node in self.link.nodes().await? {
+            let mut cursor = "0".to_owned();
+            loop {
+                let (next, keys) = self.scan(&node, &cursor).await?;
+                let looks: Vec<_> = keys
+                    .into_iter()
+                    .filter(|key| after.as_ref().is_none_or(|after| key > after))
+                    .map(async |key| Ok((self.look_if_abandoned(&key).await?, key)))
+                    .collect();
+                let found: Vec<_> = stream::iter(looks)
+                    .buffer_unordered(AT_ONCE)
+                    .try_collect::<Vec<(Option<Record>, String)>>()
+                    .await?;
+                for (record, key) in found {
+                    if let Some(record) = record {
+                        listed.insert(key, record);
+                    }
+                    if listed.len() > limit {
+                        listed.pop_last();
+                    }
+                }
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(listed.into_values().collect())
     }
 
     /// Takes abandoned records among the next keys of every node.
@@ -163,34 +205,45 @@ impl RedisStore {
         }
     }
 
-    /// Whether an abandoned record of one of the query's handlers stands at the key.
-    async fn abandoned(
-        &self,
-        key: String,
-        query: &AbandonedQuery,
-    ) -> Result<Option<Candidate>, Failure> {
+    /// Reads what stands at a key, if it is an abandoned record.
+    async fn look_if_abandoned(&self, key: &str) -> Result<Option<Record>, Failure> {
         // The cheap look first: nearly all records are finished.
         let mut command = redis::cmd("GETRANGE");
-        command.arg(&key).arg(0).arg(HEAD - 1);
+        command.arg(key).arg(0).arg(HEAD - 1);
         match self.link.run::<Vec<u8>>(&command).await {
             Ok(head) if Value::head_is_running(&head) => {}
             Ok(_) => return Ok(None),
             Err(failure) if failure.is_wrong_type() => return Ok(None),
             Err(failure) => return Err(failure),
         }
-        let Some(record) = self.look(&key).await? else {
+        let found = self.look(key).await?;
+        Ok(found.filter(|record| {
+            matches!(record.state, State::Running { locked_until } if locked_until <= record.now)
+        }))
+    }
+
+    /// Whether an abandoned record of one of the query's handlers stands at the key.
+    async fn abandoned(
+        &self,
+        key: String,
+        query: &AbandonedQuery,
+    ) -> Result<Option<Candidate>, Failure> {
+        let Some(record) = self.look_if_abandoned(&key).await? else {
             return Ok(None);
         };
-        let handler = record.route.rsplit(' ').next().unwrap_or_default();
         let State::Running { locked_until } = record.state else {
             return Ok(None);
         };
-        let wanted = locked_until <= record.now && query.handlers.iter().any(|h| h == handler);
-        Ok(wanted.then_some(Candidate {
-            locked_until,
-            key,
-            owner: record.owner,
-        }))
+        let handler = record.handler();
+        Ok(query
+            .handlers
+            .iter()
+            .any(|name| name == handler)
+            .then_some(Candidate {
+                locked_until,
+                key,
+                owner: record.owner,
+            }))
     }
 
     async fn take_one(

@@ -120,16 +120,25 @@ pub(super) async fn close(connection: SqliteConnection) {
 
 /// SQLite's primary result code of an error, see <https://sqlite.org/rescode.html>.
 pub(super) fn result_code(error: &sqlx::Error) -> Option<i32> {
-    let code = error.as_database_error()?.code()?;
+    primary(error.as_database_error()?.code().as_deref())
+}
+
+fn primary(code: Option<&str>) -> Option<i32> {
     // The low byte of an extended code is the primary one.
-    code.parse::<i32>().ok().map(|code| code & 0xff)
+    code?.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
 /// Another connection has the lock that this one needs; nothing was done.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    error.is_some_and(|error| is_busy_code(error.code().as_deref()))
+}
+
+/// The same by the error's code alone.
+pub(in crate::store) fn is_busy_code(code: Option<&str>) -> bool {
     const BUSY: i32 = 5;
     const LOCKED: i32 = 6;
-    matches!(result_code(error), Some(BUSY | LOCKED))
+    matches!(primary(code), Some(BUSY | LOCKED))
 }
 
 /// The statement was refused for what it says or holds; SQLite has undone it and nothing else, and

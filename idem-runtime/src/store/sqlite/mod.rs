@@ -15,6 +15,7 @@ use crate::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use connection::Database;
+pub(super) use connection::is_busy_code;
 use job::{Job, Operation, Queued};
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use std::{

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{
     record::{Answer, FORMAT, Record, RecordId, State, Status, StoreTime, millis},
-    store::{AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, StoreError, Takeover},
+    store::{
+        AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, StoreError, Takeover, Which,
+    },
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -363,13 +365,17 @@ impl Operation for List {
 
     async fn carry_out(&self, connection: &mut SqliteConnection) -> Result<Vec<Record>, Trouble> {
         let limit = self.0.limit as usize;
+        let statement = match self.0.which {
+            Which::All => include_str!("list.sql"),
+            Which::Abandoned => include_str!("list_abandoned.sql"),
+        };
         let mut listed = Vec::new();
         let mut after = self.0.after.clone().unwrap_or(RecordId::new("", "", ""));
         // Those that cannot be understood are passed over, and the page is filled up: one that is
         // not full says that it is the last.
         while listed.len() < limit {
             let wanted = i64::from(self.0.limit) - listed.len() as i64;
-            let rows = on(include_str!("list.sql"), &after)
+            let rows = on(statement, &after)
                 .bind(wanted)
                 .fetch_all(&mut *connection)
                 .await?;

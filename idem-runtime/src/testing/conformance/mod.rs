@@ -351,6 +351,8 @@ macro_rules! __conformance_cases {
                 "a live record is read whole, and nothing is read where none is"
             operator::the_list_is_paged
                 "pages of the list show every live record once"
+            operator::the_abandoned_are_listed_alone
+                "the list of the abandoned shows every running record whose lease has run out, and no other"
             operator::a_forgotten_record_is_gone
                 "a forgotten record, running or finished, is gone and its key free"
         }

@@ -3,7 +3,7 @@
 use super::bench::*;
 use crate::{
     record::RecordId,
-    store::{Claim, ListQuery},
+    store::{Claim, ListQuery, Store, Which},
 };
 use std::collections::HashSet;
 
@@ -85,7 +85,12 @@ pub(super) async fn the_list_is_paged(bench: &Bench) -> Result<(), Failure> {
         let mut seen = HashSet::new();
         let mut after = None;
         loop {
-            let page = bench.store.list(&ListQuery { after, limit }).await?;
+            let query = ListQuery {
+                after,
+                limit,
+                which: Which::All,
+            };
+            let page = bench.store.list(&query).await?;
             ensure!(
                 page.len() <= limit as usize,
                 "a page of at most {limit} has {} records",
@@ -118,6 +123,106 @@ pub(super) async fn the_list_is_paged(bench: &Bench) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+pub(super) async fn the_abandoned_are_listed_alone(bench: &Bench) -> Result<(), Failure> {
+    let lapsed = |key: &str| Claim {
+        lease: SHORT,
+        ..claim(key)
+    };
+    let mut expected = HashSet::new();
+    for n in 0..12 {
+        let removed = Claim {
+            route: "POST /old shop::removed".to_owned(),
+            ..lapsed(&format!("of no handler {n}"))
+        };
+        for claim in [lapsed(&format!("lapsed {n}")), removed] {
+            bench.win(&claim).await?;
+            expected.insert(claim.id);
+        }
+        bench.win(&claim(&format!("running {n}"))).await?;
+        bench
+            .finish(&lapsed(&format!("finished {n}")), &answer("done"))
+            .await?;
+    }
+    for claim in [
+        Claim {
+            ttl: SHORT,
+            ..lapsed("expired")
+        },
+        Claim {
+            ttl: SHORT,
+            ..claim("running past its TTL")
+        },
+    ] {
+        bench.win(&claim).await?;
+    }
+    let released = lapsed("released");
+    bench.win(&released).await?;
+    bench.store.release(&released.id, released.owner).await?;
+    wait_out().await;
+    for limit in [5, 1000] {
+        let listed = abandoned_in_pages(&*bench.store, limit).await?;
+        let seen: HashSet<_> = listed.iter().cloned().collect();
+        ensure!(
+            seen.len() == listed.len(),
+            "of {} listed records some are listed twice",
+            listed.len()
+        );
+        ensure!(
+            seen == expected,
+            "in pages of {limit}, {:?} are listed and should not be, {:?} are missing",
+            seen.difference(&expected)
+                .map(RecordId::key)
+                .collect::<Vec<_>>(),
+            expected
+                .difference(&seen)
+                .map(RecordId::key)
+                .collect::<Vec<_>>()
+        );
+    }
+    // Listing takes nothing: whoever is allowed to can still resolve each of them.
+    let first = lapsed("lapsed 0");
+    let standing = bench.standing(&first.id).await?;
+    bench
+        .store
+        .complete(&first.id, standing.owner, &answer("late"))
+        .await?;
+    ensure!(
+        !abandoned_in_pages(&*bench.store, 1000)
+            .await?
+            .contains(&first.id),
+        "a record that was finished is still listed as abandoned"
+    );
+    Ok(())
+}
+
+async fn abandoned_in_pages(store: &dyn Store, limit: u32) -> Result<Vec<RecordId>, Failure> {
+    let mut listed = Vec::new();
+    loop {
+        let query = ListQuery {
+            after: listed.last().cloned(),
+            limit,
+            which: Which::Abandoned,
+        };
+        let page = store.list(&query).await?;
+        ensure!(
+            page.len() <= limit as usize,
+            "a page of at most {limit} has {} records",
+            page.len()
+        );
+        for record in &page {
+            ensure!(
+                lease_end(record)? <= record.now,
+                "a record is listed as abandoned whose lease runs"
+            );
+        }
+        let is_last = page.len() < limit as usize;
+        listed.extend(page.into_iter().map(|record| record.id));
+        if is_last {
+            return Ok(listed);
+        }
+    }
 }
 
 pub(super) async fn a_forgotten_record_is_gone(bench: &Bench) -> Result<(), Failure> {

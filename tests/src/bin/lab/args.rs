@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Period of the sweeper; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) sweep: Duration,
+    /// Time between two looks for records of handlers that are gone; 0: as the toolkit has it.
+    #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
+    pub(crate) orphans: Duration,
     /// What every key in Redis begins with, on a server that is shared.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key_prefix: Option<String>,

@@ -9,7 +9,7 @@ use actix_web::{
 use idem_runtime::{
     Idempotency,
     record::{Answer, Record, State, Status},
-    store::{ListQuery, StoreError},
+    store::{ListQuery, StoreError, Which},
 };
 use idem_tests::stores::{Database, Entries};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -25,6 +25,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .route("/lab/revoke/{user}", web::post().to(revoke))
         .route("/lab/orders", web::get().to(rows))
         .route("/lab/records", web::get().to(records))
+        .route("/lab/records/abandoned", web::get().to(abandoned))
         .route("/lab/records/{digest}", web::delete().to(forget))
         .route("/lab/policies", web::get().to(policies))
         .route("/metrics", web::get().to(metrics));
@@ -54,7 +55,15 @@ async fn metrics(handle: web::Data<PrometheusHandle>, entries: web::Data<Entries
 }
 
 async fn records(idempotency: web::Data<Idempotency>) -> actix_web::Result<HttpResponse> {
-    let records = list(&idempotency).await.map_err(unavailable)?;
+    table(&idempotency, Which::All).await
+}
+
+async fn abandoned(idempotency: web::Data<Idempotency>) -> actix_web::Result<HttpResponse> {
+    table(&idempotency, Which::Abandoned).await
+}
+
+async fn table(idempotency: &Idempotency, which: Which) -> actix_web::Result<HttpResponse> {
+    let records = list(idempotency, which).await.map_err(unavailable)?;
     let listed: Vec<Value> = records.iter().map(listed).collect();
     Ok(HttpResponse::Ok().json(listed))
 }
@@ -64,7 +73,7 @@ async fn forget(
     digest: web::Path<String>,
     idempotency: web::Data<Idempotency>,
 ) -> actix_web::Result<HttpResponse> {
-    let records = list(&idempotency).await.map_err(unavailable)?;
+    let records = list(&idempotency, Which::All).await.map_err(unavailable)?;
     let record = records
         .iter()
         .find(|record| record.id.digest() == *digest)
@@ -105,12 +114,13 @@ fn unavailable(error: StoreError) -> actix_web::Error {
     ErrorServiceUnavailable("the store cannot be read")
 }
 
-async fn list(idempotency: &Idempotency) -> Result<Vec<Record>, StoreError> {
+async fn list(idempotency: &Idempotency, which: Which) -> Result<Vec<Record>, StoreError> {
     let mut records: Vec<Record> = Vec::new();
     loop {
         let query = ListQuery {
             after: records.last().map(|record| record.id.clone()),
             limit: PAGE,
+            which,
         };
         let page = idempotency.store().list(&query).await?;
         let whole = page.len() == PAGE as usize;

@@ -49,6 +49,9 @@ fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
     for handler in routes::not_served(&opened.database) {
         builder = builder.not_served(handler);
     }
+    if !args.orphans.is_zero() {
+        builder = builder.report_orphans_every(Some(args.orphans));
+    }
     builder
         .scope("user", |caller: Caller| caller.user)
         .scope("tenant", |caller: Caller| caller.tenant)
