@@ -6,6 +6,7 @@
 
 mod body_limits;
 mod cancelled;
+mod contention;
 mod errors;
 mod expiry;
 mod fingerprint;

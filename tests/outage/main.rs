@@ -11,6 +11,7 @@ mod line;
 mod lost;
 mod plan;
 mod startup;
+mod waiting;
 
 use idem_tests::harness::{Call, Lab, Reply, eventually};
 use std::{cell::Cell, time::Duration};

@@ -6,14 +6,8 @@ use idem_runtime::{
     },
     testing::{Fault, FaultStore, Method, Occasion},
 };
-use sqlx::{
-    MySqlPool, PgPool, SqlitePool, mysql::MySqlPoolOptions, postgres::PgPoolOptions,
-    sqlite::SqliteConnectOptions,
-};
+use sqlx::{MySqlPool, PgPool, SqlitePool, sqlite::SqliteConnectOptions};
 use std::{fmt, sync::Arc, time::Duration};
-
-/// How long a server may take to be reached.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which store to open, and how.
 #[derive(Debug, Clone)]
@@ -113,20 +107,14 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
             Arc::new(opened)
         }
         "postgres" | "postgresql" => {
-            let pool = PgPoolOptions::new()
-                .max_connections(request.connections)
-                .acquire_timeout(CONNECT_TIMEOUT);
-            let builder = PostgresStore::builder().pool_options(pool);
+            let builder = PostgresStore::builder().max_connections(request.connections);
             let opened = builder.connect(&request.url).await;
             let opened = opened.map_err(unreachable)?;
             database = Database::Postgres(opened.pool().clone());
             Arc::new(opened)
         }
         "mysql" => {
-            let pool = MySqlPoolOptions::new()
-                .max_connections(request.connections)
-                .acquire_timeout(CONNECT_TIMEOUT);
-            let builder = MySqlStore::builder().pool_options(pool);
+            let builder = MySqlStore::builder().max_connections(request.connections);
             let opened = builder.connect(&request.url).await;
             let opened = opened.map_err(unreachable)?;
             database = Database::MySql(opened.pool().clone());

@@ -1,8 +1,12 @@
 //! What the stores on a database server have in common: the table's name, the connection a call
 //! runs on, and how often a call is tried again.
 
+mod pool;
 mod session;
 
+pub(super) use pool::{ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, own_pool, reach, test_if_idle};
+#[cfg(feature = "postgres")]
+pub(super) use pool::{REACHED_WITHIN, silent};
 pub(super) use session::Session;
 
 use super::{Claim, StoreError};
@@ -10,7 +14,6 @@ use crate::record::{
     MAX_REQUEST_PATH, MAX_SCOPE, Record, RecordId, Row, State, StoreTime, Unreadable,
 };
 use bytes::Bytes;
-use sqlx::{Database, Pool, pool::PoolConnection};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -80,7 +83,6 @@ impl TableName {
         self.schema.as_deref()
     }
 
-    #[cfg(feature = "mysql")]
     pub(super) fn table(&self) -> &str {
         &self.table
     }
@@ -168,36 +170,6 @@ pub(super) async fn pause(attempt: u32) {
         let jitter = u64::from(Uuid::new_v4().as_bytes()[0]) % 8;
         let millis = (1_u64 << attempt.min(6)) + jitter;
         tokio::time::sleep(Duration::from_millis(millis)).await;
-    }
-}
-
-/// A connection out of the pool for one statement.
-///
-/// It goes back only when the statement has come to its end. Dropped before that (the caller's
-/// future was dropped, the network failed), it is closed: a connection with half an answer on the
-/// wire is nothing to hand to the next borrower, and the pool opens another in its place.
-pub(super) struct Checkout<DB: Database>(Option<PoolConnection<DB>>);
-
-impl<DB: Database> Checkout<DB> {
-    pub(super) async fn from(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
-        Ok(Self(Some(pool.acquire().await?)))
-    }
-
-    pub(super) fn connection(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
-        self.0.as_deref_mut().ok_or(sqlx::Error::PoolClosed)
-    }
-
-    /// Gives the connection back after a statement that came to its end.
-    pub(super) fn give_back(mut self) {
-        drop(self.0.take());
-    }
-}
-
-impl<DB: Database> Drop for Checkout<DB> {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            drop(connection.detach());
-        }
     }
 }
 

@@ -6,20 +6,17 @@ use crate::{
     store::{
         Store as _, StoreError,
         sql::{
-            Checkout, SCHEMA_VERSION, TableName, newer_schema, no_table, refused, schema_version,
+            ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, SCHEMA_VERSION, TableName,
+            newer_schema, no_table, own_pool, reach, refused, schema_version, test_if_idle,
         },
     },
 };
 use sqlx::{
-    AssertSqlSafe, MySqlConnection, MySqlPool, Row as _,
+    AssertSqlSafe, MySql, MySqlConnection, MySqlPool, Row as _,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
-/// How long the store's own pool waits for a connection.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection that has been idle for so long is tested before it is used.
-const TEST_AFTER: Duration = Duration::from_secs(1);
 /// Below this, answers of the default greatest size (1 MiB) may not fit into a packet.
 const SMALL_PACKET: i64 = 2 * 1024 * 1024;
 
@@ -96,6 +93,8 @@ impl Guard {
 pub struct MySqlStoreBuilder {
     table: String,
     migrate: bool,
+    max_connections: u32,
+    acquire_timeout: Duration,
     pool_options: Option<MySqlPoolOptions>,
 }
 
@@ -104,6 +103,8 @@ impl Default for MySqlStoreBuilder {
         Self {
             table: crate::store::sql::DEFAULT_TABLE.to_owned(),
             migrate: true,
+            max_connections: MAX_CONNECTIONS,
+            acquire_timeout: ACQUIRE_TIMEOUT,
             pool_options: None,
         }
     }
@@ -126,9 +127,24 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// Options of the pool that [`MySqlStoreBuilder::connect`] opens. Default: sqlx's, with an
-    /// acquire timeout of five seconds, and with a test of only those connections that have been
-    /// idle for a second (sqlx tests each before each use, which is a round trip).
+    /// How many connections the pool has at most that [`MySqlStoreBuilder::connect`] opens.
+    /// Default: 10.
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// How long that pool waits for a connection. Default: five seconds. The time budget of a store
+    /// call holds beside it; a connection that takes longer than the budget to open is there for a
+    /// later call.
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = timeout;
+        self
+    }
+
+    /// Other options for the pool that [`MySqlStoreBuilder::connect`] opens, taken as they are in
+    /// the place of its own. Its own test a connection before use only if it has been idle for a
+    /// second: sqlx's default tests it before each use, which is a round trip.
     pub fn pool_options(mut self, options: MySqlPoolOptions) -> Self {
         self.pool_options = Some(options);
         self
@@ -143,18 +159,16 @@ impl MySqlStoreBuilder {
     pub async fn connect(self, url: &str) -> Result<MySqlStore, StoreError> {
         let options = MySqlConnectOptions::from_str(url)
             .map_err(|error| StoreError::unavailable("understanding the MySQL URL", error))?;
+        // The pool would tell of any trouble that it timed out, and of none what it was.
+        let reached = reach(&options).await;
+        drop(
+            reached.map_err(|error| {
+                StoreError::unavailable("connecting to the MySQL server", error)
+            })?,
+        );
         let pool_options = self.pool_options.clone().unwrap_or_else(|| {
-            MySqlPoolOptions::new()
-                .acquire_timeout(ACQUIRE_TIMEOUT)
-                .test_before_acquire(false)
-                .before_acquire(|connection, metadata| {
-                    Box::pin(async move {
-                        if metadata.idle_for < TEST_AFTER {
-                            return Ok(true);
-                        }
-                        sqlx::Connection::ping(connection).await.map(|()| true)
-                    })
-                })
+            own_pool(self.max_connections, self.acquire_timeout)
+                .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
         });
         self.open(pool_options.connect_lazy_with(options), true)
             .await
@@ -171,11 +185,12 @@ impl MySqlStoreBuilder {
 
     async fn open(self, pool: MySqlPool, own: bool) -> Result<MySqlStore, StoreError> {
         let table = TableName::parse(&self.table)?;
-        let guard = look(&pool, own).await?;
+        let connections = Connections::new(pool);
+        let guard = look(&connections, own).await?;
         let store = MySqlStore {
             statements: Arc::new(Statements::new(&table, guard)),
             table,
-            pool,
+            connections,
             guard,
         };
         if self.migrate {
@@ -190,7 +205,7 @@ impl MySqlStoreBuilder {
 }
 
 /// Looks which server this is, and whether its settings can be worked with.
-async fn look(pool: &MySqlPool, own: bool) -> Result<Guard, StoreError> {
+async fn look(pool: &Connections<MySql>, own: bool) -> Result<Guard, StoreError> {
     let failed = |error| StoreError::unavailable("connecting to the MySQL server", error);
     let mut checkout = Checkout::from(pool).await.map_err(failed)?;
     let connection = checkout.connection().map_err(failed)?;
@@ -266,7 +281,7 @@ impl MySqlStore {
     }
 
     async fn create(&self) -> Result<(), sqlx::Error> {
-        let mut checkout = Checkout::from(&self.pool).await?;
+        let mut checkout = Checkout::from(&self.connections).await?;
         let connection = checkout.connection()?;
         if let Some(database) = self.table.schema() {
             let present =

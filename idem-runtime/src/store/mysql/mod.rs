@@ -9,14 +9,14 @@ pub use connect::MySqlStoreBuilder;
 use super::{
     AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
     Which,
-    sql::{self, Checkout, RawRow, TRIES, TableName, check, pause, refused},
+    sql::{self, Checkout, Connections, RawRow, TRIES, TableName, check, pause, refused},
 };
 use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
 use async_trait::async_trait;
 use bytes::Bytes;
 use connect::Guard;
 use sqlx::{
-    MySqlConnection, MySqlPool, Row as _,
+    MySql, MySqlConnection, MySqlPool, Row as _,
     mysql::{MySqlDatabaseError, MySqlRow},
 };
 use statement::{Answered, IDENTITY, Sendable, Statement, Template, Value, identity};
@@ -73,7 +73,7 @@ const LOCK_WAITS: u32 = 2;
 /// on MySQL, by default) together with the rest of its statement.
 #[derive(Debug)]
 pub struct MySqlStore {
-    pool: MySqlPool,
+    connections: Connections<MySql>,
     table: TableName,
     statements: Arc<Statements>,
     guard: Guard,
@@ -246,7 +246,7 @@ impl MySqlStore {
 
     /// The pool that the store uses.
     pub fn pool(&self) -> &MySqlPool {
-        &self.pool
+        self.connections.pool()
     }
 
     /// Runs one statement, again where that helps.
@@ -262,7 +262,7 @@ impl MySqlStore {
         let mut last = None;
         for attempt in 0..TRIES {
             pause(attempt).await;
-            let mut checkout = Checkout::from(&self.pool).await.map_err(failed)?;
+            let mut checkout = Checkout::from(&self.connections).await.map_err(failed)?;
             let connection = checkout.connection().map_err(failed)?;
             let sent = self.send(connection, &statement, writes, values).await;
             let error = match sent {

@@ -145,7 +145,7 @@ impl MySqlStore {
 
     async fn open(&self) -> Result<Open, sqlx::Error> {
         Ok(Open {
-            session: Session::acquire(self.pool()).await?,
+            session: Session::acquire(&self.connections).await?,
             settings: self.settings(),
             statements: Arc::clone(&self.statements),
             claim: None,

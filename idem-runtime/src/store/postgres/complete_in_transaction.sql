@@ -6,7 +6,7 @@
 -- inserted says so, and the caller rolls back.
 --
 -- $1 scope  $2 key  $3 path  $4 owner  $5 status  $6 code  $7 headers  $8 body
--- $9 hash  $10 route  $11 format
+-- $9 hash  $10 route  $11 format  $12 token
 INSERT INTO "idempotency_records" AS r (
     scope, idempotency_key, request_path, request_hash, status,
     response_code, response_headers, response_body,
@@ -26,4 +26,5 @@ SET status = excluded.status,
     steps = NULL
 WHERE r.owner = excluded.owner
   AND r.status = 'PROCESSING'
-RETURNING r.created_at < r.completed_at AS finished
+RETURNING r.created_at < r.completed_at AS finished,
+    CASE WHEN r.awaited THEN pg_notify({channel}, $12) IS NULL END AS told

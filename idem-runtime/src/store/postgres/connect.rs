@@ -1,12 +1,14 @@
 //! Opening the store: the pool, what is between it and the server, and the table.
 
-use super::{Outcome, PostgresStore, Statements};
+use super::{Outcome, PostgresStore, Statements, Value, listener::Listener};
 use crate::{
     record::RecordId,
     store::{
         Store as _, StoreError,
         sql::{
-            Checkout, SCHEMA_VERSION, TableName, newer_schema, no_table, refused, schema_version,
+            ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, REACHED_WITHIN,
+            SCHEMA_VERSION, TableName, newer_schema, no_table, own_pool, reach, refused,
+            schema_version, silent, test_if_idle,
         },
     },
 };
@@ -21,10 +23,6 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How long the store's own pool waits for a connection.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the connection that looks for a pooler may take.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Key of the advisory lock under which one instance at a time migrates: `idem` in ASCII. It is
 /// held by a transaction and goes with it.
 const MIGRATION_LOCK: i64 = 0x6964_656d;
@@ -36,6 +34,9 @@ pub struct PostgresStoreBuilder {
     table: String,
     migrate: bool,
     prepared: Option<bool>,
+    listen_on: Option<String>,
+    max_connections: u32,
+    acquire_timeout: Duration,
     pool_options: Option<PgPoolOptions>,
 }
 
@@ -45,6 +46,9 @@ impl Default for PostgresStoreBuilder {
             table: crate::store::sql::DEFAULT_TABLE.to_owned(),
             migrate: true,
             prepared: None,
+            listen_on: None,
+            max_connections: MAX_CONNECTIONS,
+            acquire_timeout: ACQUIRE_TIMEOUT,
             pool_options: None,
         }
     }
@@ -76,8 +80,33 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Options of the pool that [`PostgresStoreBuilder::connect`] opens. Default: sqlx's, with an
-    /// acquire timeout of five seconds.
+    /// Where the one connection goes that listens for notifications, so that a duplicate which waits
+    /// for a request of another process is answered at once. Default: where the pool's go, or nowhere
+    /// if there is a pooler, which would give the connection to somebody else. The address must lead
+    /// past any pooler, to the same database.
+    pub fn listen_on(mut self, url: impl Into<String>) -> Self {
+        self.listen_on = Some(url.into());
+        self
+    }
+
+    /// How many connections the pool has at most that [`PostgresStoreBuilder::connect`] opens.
+    /// Default: 10.
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// How long that pool waits for a connection. Default: five seconds. The time budget of a store
+    /// call holds beside it; a connection that takes longer than the budget to open is there for a
+    /// later call.
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = timeout;
+        self
+    }
+
+    /// Other options for the pool that [`PostgresStoreBuilder::connect`] opens, taken as they are in
+    /// the place of its own. Its own test a connection before use only if it has been idle for a
+    /// second: sqlx's default tests it before each use, which is a round trip.
     pub fn pool_options(mut self, options: PgPoolOptions) -> Self {
         self.pool_options = Some(options);
         self
@@ -90,18 +119,20 @@ impl PostgresStoreBuilder {
     /// [`StoreError::Unavailable`] if the URL or the table's name cannot be understood, the server
     /// cannot be reached, or the table is missing and cannot be created, or is of a later release.
     pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
-        let mut options = PgConnectOptions::from_str(url)
-            .map_err(|error| StoreError::unavailable("understanding the Postgres URL", error))?;
-        let found = Server::look(&options, self.prepared).await;
-        if !found.prepared {
+        let mut options = options_of(url)?;
+        let found = Server::look(&options)
+            .await
+            .map_err(|error| StoreError::unavailable("connecting to the Postgres server", error))?;
+        let prepared = found.prepared(self.prepared);
+        if !prepared {
             // Statements then hold keys and answers: not for the log.
             options = options.disable_statement_logging();
         }
-        let pool_options = self
-            .pool_options
-            .clone()
-            .unwrap_or_else(|| PgPoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT));
-        self.open(pool_options.connect_lazy_with(options), &found)
+        let pool_options = self.pool_options.clone().unwrap_or_else(|| {
+            own_pool(self.max_connections, self.acquire_timeout)
+                .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
+        });
+        self.open(pool_options.connect_lazy_with(options), &found, prepared)
             .await
     }
 
@@ -111,18 +142,35 @@ impl PostgresStoreBuilder {
     ///
     /// As [`PostgresStoreBuilder::connect`].
     pub async fn from_pool(self, pool: PgPool) -> Result<PostgresStore, StoreError> {
-        let found = Server::look(&pool.connect_options(), self.prepared).await;
-        self.open(pool, &found).await
+        // One connection more than the application has may be one too many: not the pool's fault.
+        let found = Server::look(&pool.connect_options()).await;
+        let found = found.unwrap_or(Server::UNKNOWN);
+        let prepared = found.prepared(self.prepared);
+        self.open(pool, &found, prepared).await
     }
 
-    async fn open(self, pool: PgPool, found: &Server) -> Result<PostgresStore, StoreError> {
+    async fn open(
+        self,
+        pool: PgPool,
+        found: &Server,
+        prepared: bool,
+    ) -> Result<PostgresStore, StoreError> {
         let table = TableName::parse(&self.table)?;
+        let statements = Arc::new(Statements::for_table(&table));
+        let past_the_pooler = match &self.listen_on {
+            Some(url) => Some(options_of(url)?),
+            None if found.direct => Some(PgConnectOptions::clone(&pool.connect_options())),
+            None => None,
+        };
+        let listener =
+            past_the_pooler.map(|options| Listener::new(options, &table, statements.wait.clone()));
         let store = PostgresStore {
-            statements: Arc::new(Statements::for_table(&table)),
+            statements,
             table,
-            pool,
-            inline: AtomicBool::new(!found.prepared),
+            connections: Connections::new(pool),
+            inline: AtomicBool::new(!prepared),
             finds_open_transactions: found.finds_open_transactions,
+            listener,
         };
         if self.migrate {
             store.migrate().await?;
@@ -131,47 +179,48 @@ impl PostgresStoreBuilder {
         }
         // Names every column: a table that lacks one is found out now, not by the first request.
         store.get(&RecordId::new("", "", "")).await?;
+        let nobody = || Value::Texts(Vec::new());
+        store
+            .run(&store.statements.wait, &[nobody(), nobody(), nobody()])
+            .await?;
         Ok(store)
     }
 }
 
 /// What answers at the other end of a connection.
 struct Server {
-    prepared: bool,
+    /// Whether it is the server itself.
+    direct: bool,
     finds_open_transactions: bool,
 }
 
 impl Server {
+    /// Takes nothing for granted.
+    const UNKNOWN: Server = Server {
+        direct: false,
+        finds_open_transactions: true,
+    };
+
     /// Tells a server from a pooler: a setting that is given when the connection begins is there
     /// on the connection's own server session. A pooler refuses it, or drops it, for its server
     /// sessions belong to nobody.
-    async fn look(options: &PgConnectOptions, prepared: Option<bool>) -> Self {
+    async fn look(options: &PgConnectOptions) -> Result<Self, sqlx::Error> {
         let token = Uuid::new_v4().simple().to_string();
         let probed = options.clone().options([("idem.probe", &token)]);
-        let looked = tokio::time::timeout(PROBE_TIMEOUT, async {
-            let mut connection = probed.connect().await?;
-            Self::ask(&mut connection, &token).await
-        })
-        .await;
-        let (direct, finds_open_transactions) = match looked {
-            Ok(Ok(found)) => found,
-            _ => (false, true),
+        let mut connection = match reach(&probed).await {
+            Err(sqlx::Error::Database(_)) => reach(options).await?,
+            reached => reached?,
         };
-        if !direct && prepared.is_none() {
-            tracing::info!(
-                store = "postgres",
-                "this is not a direct connection to a server: doing without prepared statements"
-            );
-        }
-        Self {
-            prepared: prepared.unwrap_or(direct),
-            finds_open_transactions,
+        let asking = Self::ask(&mut connection, &token);
+        match tokio::time::timeout(REACHED_WITHIN, asking).await {
+            Ok(found) => found,
+            Err(_) => Err(silent()),
         }
     }
 
     /// Whether the session has the setting; and whether the server dates a statement that is sent
     /// whole and its transaction the same, as PostgreSQL does.
-    async fn ask(connection: &mut PgConnection, token: &str) -> Result<(bool, bool), sqlx::Error> {
+    async fn ask(connection: &mut PgConnection, token: &str) -> Result<Self, sqlx::Error> {
         let row = sqlx::raw_sql(
             "SELECT current_setting('idem.probe', true) AS token, \
              now() = statement_timestamp() AS alone",
@@ -179,8 +228,26 @@ impl Server {
         .fetch_one(connection)
         .await?;
         let found: Option<String> = row.try_get("token")?;
-        Ok((found.as_deref() == Some(token), row.try_get("alone")?))
+        Ok(Self {
+            direct: found.as_deref() == Some(token),
+            finds_open_transactions: row.try_get("alone")?,
+        })
     }
+
+    fn prepared(&self, wish: Option<bool>) -> bool {
+        if !self.direct && wish.is_none() {
+            tracing::info!(
+                store = "postgres",
+                "this is not a direct connection to a server: doing without prepared statements"
+            );
+        }
+        wish.unwrap_or(self.direct)
+    }
+}
+
+fn options_of(url: &str) -> Result<PgConnectOptions, StoreError> {
+    PgConnectOptions::from_str(url)
+        .map_err(|error| StoreError::unavailable("understanding the Postgres URL", error))
 }
 
 impl PostgresStore {
@@ -206,7 +273,7 @@ impl PostgresStore {
     /// The schema's version, if the table is there.
     async fn present_version(&self) -> Result<Option<u32>, StoreError> {
         let table = self.table.quoted('"');
-        let values = [super::Value::Text(&table)];
+        let values = [Value::Text(&table)];
         let Outcome { rows, .. } = self.run(&self.statements.table, &values).await?;
         let row = rows
             .first()
@@ -226,7 +293,7 @@ impl PostgresStore {
     /// half-way, which rolls everything back and frees the lock; and if this process is frozen
     /// half-way, the server ends the transaction after a while, so that the others get on.
     async fn create(&self) -> Result<(), sqlx::Error> {
-        let mut checkout = Checkout::from(&self.pool).await?;
+        let mut checkout = Checkout::from(&self.connections).await?;
         let connection = checkout.connection()?;
         sqlx::raw_sql(AssertSqlSafe(format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; \

@@ -1,6 +1,7 @@
 //! Records in PostgreSQL: any number of instances share one truth.
 
 mod connect;
+mod listener;
 mod statement;
 mod transaction;
 
@@ -9,12 +10,13 @@ pub use connect::PostgresStoreBuilder;
 use super::{
     AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
     Which,
-    sql::{self, Checkout, RawRow, TRIES, TableName, check, pause, refused},
+    sql::{self, Checkout, Connections, RawRow, TRIES, TableName, check, pause, refused},
 };
 use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{PgConnection, PgPool, Row as _, postgres::PgRow};
+use listener::{Listener, token};
+use sqlx::{PgConnection, PgPool, Postgres, Row as _, postgres::PgRow};
 use statement::{Sending, Statement, Value};
 use std::sync::{
     Arc,
@@ -50,6 +52,14 @@ const ROUND_TRIP_MICROS: i64 = 25;
 /// then be seen in the statement logs of the server and, for a pool of the application's own, of
 /// sqlx: keep `log_statements` and `log_slow_statements` off there.
 ///
+/// **Waiting.** A duplicate that waits for a request of another process is told when that is settled
+/// (`LISTEN`/`NOTIFY`). One connection of each process listens, beside the pool and from the first
+/// time that somebody waits; it is opened again when it is lost. A notification is sent only for a
+/// record that somebody waits for, because each costs the server a lock. Whoever waits also looks from
+/// time to time, so that nothing depends on any of this. Two kinds of duplicate do nothing but look:
+/// those of a transactional route, whose record nobody else sees before it is committed, and those
+/// behind a pooler, unless [`PostgresStoreBuilder::listen_on`] says how to get past it.
+///
 /// **Dropped calls.** A connection whose call was dropped half-way is closed, not reused.
 ///
 /// **Transactions.** A route with `transaction` on a `&mut PgConnection` claims inside its
@@ -64,13 +74,15 @@ const ROUND_TRIP_MICROS: i64 = 25;
 /// synchronised to the one it replaces; whatever it lags behind prolongs leases by as much.
 #[derive(Debug)]
 pub struct PostgresStore {
-    pool: PgPool,
+    connections: Connections<Postgres>,
     table: TableName,
     statements: Arc<Statements>,
     /// Whether to send statements whole, see [`Sending`].
     inline: AtomicBool,
     /// Whether the server tells a statement that commits by itself from one inside a transaction.
     finds_open_transactions: bool,
+    /// None where there is no connection to be had that could listen.
+    listener: Option<Listener>,
 }
 
 #[derive(Debug)]
@@ -89,6 +101,7 @@ struct Statements {
     list: Statement,
     list_abandoned: Statement,
     forget: Statement,
+    wait: Statement,
     table: Statement,
     claim_in_transaction: Statement,
     complete_in_transaction: Statement,
@@ -115,6 +128,7 @@ impl Statements {
             list: statement("listing records", include_str!("list.sql")),
             list_abandoned: statement("listing records", include_str!("list_abandoned.sql")),
             forget: statement("forgetting a record", include_str!("forget.sql")),
+            wait: statement("waiting for a record", include_str!("await.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
             claim_in_transaction: statement(
                 "claiming a key",
@@ -203,7 +217,7 @@ impl PostgresStore {
 
     /// The pool that the store uses.
     pub fn pool(&self) -> &PgPool {
-        &self.pool
+        self.connections.pool()
     }
 
     fn sending(&self) -> Sending {
@@ -225,7 +239,7 @@ impl PostgresStore {
         let mut last = None;
         for attempt in 0..TRIES {
             pause(attempt).await;
-            let mut checkout = Checkout::from(&self.pool).await.map_err(failed)?;
+            let mut checkout = Checkout::from(&self.connections).await.map_err(failed)?;
             let connection = checkout.connection().map_err(failed)?;
             let sending = self.sending();
             let error = match statement.run(connection, sending, values).await {
@@ -431,7 +445,9 @@ impl Store for PostgresStore {
         answer: &Answer,
     ) -> Result<(), StoreError> {
         let headers = answer.headers_column();
+        let token = token(id);
         let answer = [
+            Value::Text(&token),
             Value::Text(Status::of_response(answer.code()).as_str()),
             Value::Int(answer.code().into()),
             Value::Bytes(headers.as_deref()),
@@ -452,7 +468,9 @@ impl Store for PostgresStore {
     async fn release(&self, id: &RecordId, owner: Uuid) -> Result<(), StoreError> {
         let owner_text = owner.to_string();
         let [scope, key, path] = identity(id);
-        let values = [scope, key, path, Value::Text(&owner_text)];
+        let token = token(id);
+        let owner = Value::Text(&owner_text);
+        let values = [scope, key, path, owner, Value::Text(&token)];
         let outcome = self.run(&self.statements.release, &values).await?;
         if !outcome.rows.is_empty() {
             return Ok(());
@@ -540,8 +558,18 @@ impl Store for PostgresStore {
     }
 
     async fn forget(&self, id: &RecordId) -> Result<bool, StoreError> {
-        let outcome = self.run(&self.statements.forget, &identity(id)).await?;
+        let token = token(id);
+        let [scope, key, path] = identity(id);
+        let values = [scope, key, path, Value::Text(&token)];
+        let outcome = self.run(&self.statements.forget, &values).await?;
         Ok(!outcome.rows.is_empty())
+    }
+
+    async fn changed(&self, id: &RecordId) {
+        match &self.listener {
+            Some(listener) => listener.changed(id).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -16,7 +16,8 @@ SET request_hash = $4,
     attempt = 1,
     route = $8,
     format = $9,
-    steps = NULL
+    steps = NULL,
+    awaited = false
 WHERE r.scope = $1 AND r.idempotency_key = $2 AND r.request_path = $3
   AND NOT (
       coalesce(r.expires_at > statement_timestamp(), true)

@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS "idempotency_records" (
     format           smallint     NOT NULL,
     -- Results of durable steps of a running operation.
     steps            bytea,
+    -- Whether another request waits for the outcome: settling the record then sends a notification.
+    awaited          boolean      NOT NULL DEFAULT false,
     -- What decides the race of two requests. No other constraint: the table can be partitioned or
     -- distributed by its first column.
     PRIMARY KEY (scope, idempotency_key, request_path)

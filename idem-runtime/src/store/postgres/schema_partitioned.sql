@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS "idempotency_records" (
     route            varchar(255) COLLATE "C" NOT NULL,
     format           smallint     NOT NULL,
     steps            bytea,
+    awaited          boolean      NOT NULL DEFAULT false,
     PRIMARY KEY (scope, idempotency_key, request_path)
 ) PARTITION BY HASH (scope);
 

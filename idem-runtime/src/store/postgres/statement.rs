@@ -44,7 +44,8 @@ impl Statement {
         let text = table
             .compose(sql, '"')
             .replace("{record}", &part(include_str!("record.sql")))
-            .replace("{gap}", &part(include_str!("gap.sql")));
+            .replace("{gap}", &part(include_str!("gap.sql")))
+            .replace("{channel}", &format!("'{}'", channel(table)));
         let (parts, tail) = cut(&text);
         Self {
             doing,
@@ -96,6 +97,11 @@ impl Statement {
         sql.push_str(&self.tail);
         sql
     }
+}
+
+/// The channel on which the settling of a table's records is told. An identifier of at most 63 bytes.
+pub(super) fn channel(table: &TableName) -> String {
+    format!("{}_settled", table.table())
 }
 
 /// Cuts a text at `$1`, `$2`, …

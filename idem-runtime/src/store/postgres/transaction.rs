@@ -1,7 +1,9 @@
 //! Transactions that the application writes in, with a claim among its writes.
 
 use super::{
-    PostgresStore, Remedy, Statements, flag, identity, read_progress, record,
+    PostgresStore, Remedy, Statements, flag, identity,
+    listener::token,
+    read_progress, record,
     statement::{Sending, Statement, Value},
 };
 use crate::{
@@ -71,7 +73,7 @@ impl PostgresStore {
     }
 
     async fn open(&self, lease: Option<Duration>) -> Result<Open, sqlx::Error> {
-        let mut session = Session::acquire(self.pool()).await?;
+        let mut session = Session::acquire(&self.connections).await?;
         // A transaction that somebody has left open on the connection is gone on with: what was
         // written in it was meant to be committed.
         session.begin(opening(lease)).await?;
@@ -227,6 +229,7 @@ impl Open {
                 .map_err(|error| refusal(FINISHING, error));
         };
         let owner = claim.owner.to_string();
+        let token = token(&claim.id);
         let headers = answer.headers_column();
         let [scope, key, path] = identity(&claim.id);
         let values = [
@@ -241,6 +244,7 @@ impl Open {
             Value::Text(&claim.fingerprint),
             Value::Text(&claim.route),
             Value::Int(FORMAT.into()),
+            Value::Text(&token),
         ];
         match self.send(|s| &s.complete_in_transaction, &values).await {
             Ok(rows) if rows.iter().any(|row| flag(row, "finished")) => Ok(()),

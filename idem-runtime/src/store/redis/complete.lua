@@ -15,6 +15,7 @@ end
 if r.expires <= now then
   -- Only the lease kept it: with the work done, nothing is left to stand.
   redis.call('DEL', key)
+  tell(key)
   return { 1, now }
 end
 local kept = string.sub(value, HEAD + 1, HEAD + r.texts)
@@ -25,4 +26,5 @@ r.headers = tonumber(ARGV[4])
 r.body = tonumber(ARGV[5])
 r.steps = NONE
 redis.call('SET', key, pack(r) .. kept .. ARGV[6], 'PXAT', whole(r.expires))
+tell(key)
 return { 1, now }

@@ -15,6 +15,16 @@
 //! | `renew` | one script per lease, all of them under way at once |
 //! | `forget` | `UNLINK` |
 //!
+//! # Waiting
+//!
+//! A duplicate that waits for a request of another process is told when that is settled: the scripts
+//! publish it (`SPUBLISH`, which costs next to nothing where nobody listens and in a cluster goes no
+//! further than the record's own shard) on a channel that is named like the record's key. A process
+//! listens on a connection of its own, in a cluster one to each node, from the first time that
+//! somebody waits. Whoever waits also looks from time to time, so that nothing depends on it; on a
+//! connection of the application's, that is all there is. A user with limited rights needs
+//! `&idem:*`, the keys' prefix, among its channels to be told.
+//!
 //! # What can lose records
 //!
 //! Redis keeps what its configuration makes it keep. The store warns when it connects to a server
@@ -37,6 +47,7 @@
 
 mod codec;
 mod link;
+mod listener;
 mod scan;
 mod server;
 
@@ -45,6 +56,7 @@ pub use link::RedisConnection;
 use self::{
     codec::{Extent, Moment, Value, unreadable},
     link::{Failure, Link, Script, Source},
+    listener::Listener,
 };
 use super::{
     AbandonedQuery, Claim, Claimed, ListQuery, Renewal, Renewed, Store, StoreError, Takeover,
@@ -100,6 +112,8 @@ pub struct RedisStore {
     /// Where the walk for abandoned records stopped, by node.
     cursors: Arc<Mutex<HashMap<String, String>>>,
     clock: Arc<LastReading>,
+    /// None on a connection of the application's.
+    listener: Option<Arc<Listener>>,
 }
 
 /// How a [`RedisStore`] is set up.
@@ -161,14 +175,17 @@ impl RedisOptions {
         }
         let refused = |error| StoreError::unavailable("connecting to Redis", error);
         let info = url.into_connection_info().map_err(refused)?;
-        let client = Client::open(info.set_tcp_settings(self.tcp())).map_err(refused)?;
+        let info = info.set_tcp_settings(self.tcp());
+        let listener = Listener::for_node(info.clone()).map_err(refused)?;
+        let client = Client::open(info).map_err(refused)?;
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(self.timeout / 2))
             .set_response_timeout(Some(self.timeout))
             // The next call tries again: a request should rather fail in time than wait.
             .set_number_of_retries(1)
             .set_max_delay(Duration::from_millis(100));
-        self.from(Source::Node(client, Box::new(config))).await
+        self.from(Source::Node(client, Box::new(config)), listener)
+            .await
     }
 
     /// Connects to a Redis Cluster through any of its nodes, each given like for
@@ -190,13 +207,16 @@ impl RedisOptions {
                 format!("redis://{node}")
             }
         });
-        let client = ClusterClient::builder(urls)
-            .tcp_settings(self.tcp())
-            .connection_timeout(self.timeout / 2)
-            .response_timeout(self.timeout)
-            .build()
-            .map_err(refused)?;
-        self.from(Source::Cluster(Box::new(client))).await
+        let urls: Vec<String> = urls.collect();
+        let builder = || {
+            ClusterClient::builder(urls.iter().map(String::as_str))
+                .tcp_settings(self.tcp())
+                .connection_timeout(self.timeout / 2)
+                .response_timeout(self.timeout)
+        };
+        let listener = Listener::for_cluster(builder()).map_err(refused)?;
+        let client = builder().build().map_err(refused)?;
+        self.from(Source::Cluster(Box::new(client)), listener).await
     }
 
     /// Uses a connection that the application already has. Reads must not be routed to replicas.
@@ -208,10 +228,10 @@ impl RedisOptions {
         self,
         connection: impl Into<RedisConnection>,
     ) -> Result<RedisStore, StoreError> {
-        self.with(connection.into(), None).await
+        self.with(connection.into(), None, None).await
     }
 
-    async fn from(self, source: Source) -> Result<RedisStore, StoreError> {
+    async fn from(self, source: Source, listener: Listener) -> Result<RedisStore, StoreError> {
         let mut attempt = 1;
         let connection = loop {
             match source.connect().await {
@@ -221,13 +241,14 @@ impl RedisOptions {
         };
         let connection =
             connection.map_err(|error| StoreError::unavailable("connecting to Redis", error))?;
-        self.with(connection, Some(source)).await
+        self.with(connection, Some(source), Some(listener)).await
     }
 
     async fn with(
         self,
         connection: RedisConnection,
         source: Option<Source>,
+        listener: Option<Listener>,
     ) -> Result<RedisStore, StoreError> {
         let link = Link::new(connection, source, self.timeout);
         server::check(&link).await?;
@@ -239,6 +260,7 @@ impl RedisOptions {
             scripts: Arc::new(Scripts::new()),
             cursors: Arc::default(),
             clock: Arc::default(),
+            listener: listener.map(Arc::new),
         })
     }
 
@@ -627,6 +649,13 @@ impl Store for RedisStore {
             .run(&command)
             .await
             .map_err(|failure| failure.into_unavailable("forgetting a record"))
+    }
+
+    async fn changed(&self, id: &RecordId) {
+        match &self.listener {
+            Some(listener) => listener.changed(self.key(id)).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn name(&self) -> &'static str {

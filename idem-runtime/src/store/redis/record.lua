@@ -71,3 +71,8 @@ local function save_head(key, r)
     redis.call('PEXPIREAT', key, whole(ends))
   end
 end
+
+-- Tells those who wait for a record that it is settled. Without the right to publish, they look.
+local function tell(key)
+  redis.pcall('SPUBLISH', key, '')
+end

@@ -6,4 +6,5 @@ if not (r and r.known and r.live and r.running and r.owner == ARGV[1]) then
   return { 0, now }
 end
 redis.call('DEL', KEYS[1])
+tell(KEYS[1])
 return { 1, now }

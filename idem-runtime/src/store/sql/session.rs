@@ -1,6 +1,7 @@
 //! An open transaction on a pooled connection.
 
-use sqlx::{Database, Pool, SqlStr, pool::PoolConnection};
+use super::Connections;
+use sqlx::{Database, SqlStr, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 
 /// A connection out of the pool for one transaction.
@@ -15,9 +16,11 @@ pub(in crate::store) struct Session<DB: Database> {
 }
 
 impl<DB: Database> Session<DB> {
-    pub(in crate::store) async fn acquire(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
+    pub(in crate::store) async fn acquire(
+        connections: &Connections<DB>,
+    ) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            connection: pool.acquire().await?,
+            connection: connections.acquire().await?,
             at_rest: false,
         })
     }
