@@ -1,13 +1,13 @@
 //! What needs an application of its own: other configurations, return types, middleware.
 
 use actix_web::{
-    App, Either, Error, HttpRequest, HttpResponse, Responder,
+    App, Error, HttpRequest, HttpResponse, Responder,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
-    error::{ErrorConflict, InternalError},
+    error::InternalError,
     http::StatusCode,
     middleware::{Next, from_fn},
-    web::{self, Bytes, Json},
+    web::{self, Json},
 };
 use idem_runtime::idempotent;
 use idem_tests::{
@@ -32,86 +32,6 @@ async fn post(app: &InProcess, path: &str, key: Option<&str>, body: &str) -> Raw
         .await
         .unwrap();
     connection.reply().await
-}
-
-/// Headers that the first answer must have in common with that of the bare handler.
-fn lasting(reply: &RawReply) -> Vec<(String, Vec<u8>)> {
-    let mut headers = reply.headers.clone();
-    headers.retain(|(name, _)| name != "date" && name != "idempotent-replayed");
-    headers.sort();
-    headers
-}
-
-/// A handler with the attribute and the same without, so that their answers can be compared.
-macro_rules! twice {
-    ($($annotated:ident, $bare:ident: $output:ty = $value:expr;)+) => {
-        $(
-            #[idempotent(scope = "user", ttl = "24h")]
-            async fn $annotated() -> $output {
-                $value
-            }
-
-            async fn $bare() -> $output {
-                $value
-            }
-        )+
-
-        fn pairs(config: &mut web::ServiceConfig) {
-            $(
-                config
-                    .route(concat!("/annotated/", stringify!($annotated)), web::post().to($annotated))
-                    .route(concat!("/bare/", stringify!($annotated)), web::post().to($bare));
-            )+
-        }
-
-        const PAIRS: &[&str] = &[$(stringify!($annotated)),+];
-    };
-}
-
-twice! {
-    json, bare_json: Json<Vec<u32>> = Json(vec![1, 2]);
-    response, bare_response: HttpResponse = HttpResponse::Accepted().insert_header(("x-a", "b")).body("text");
-    string, bare_string: String = "text".to_owned();
-    text, bare_text: &'static str = "text";
-    bytes, bare_bytes: Bytes = Bytes::from_static(b"\0\xff");
-    tuple, bare_tuple: (Json<u32>, StatusCode) = (Json(1), StatusCode::ACCEPTED);
-    success, bare_success: Result<String, Error> = Ok("text".to_owned());
-    failure, bare_failure: Result<String, Error> = Err(ErrorConflict("conflict"));
-    either, bare_either: Either<String, Json<u32>> = Either::Right(Json(1));
-    some, bare_some: Option<String> = Some("text".to_owned());
-    none, bare_none: Option<String> = None;
-    nothing, bare_nothing: HttpResponse = HttpResponse::NoContent().finish();
-    redirect, bare_redirect: web::Redirect = web::Redirect::to("/elsewhere").see_other();
-}
-
-#[tokio::test]
-async fn the_attribute_changes_nothing_of_the_first_answer() {
-    // E5, C9
-    each(selected(), async |store| {
-        let (builder, place) = InProcess::configuration(store).await;
-        let idempotency = builder.build().unwrap();
-        let app = InProcess::serve(place, move || {
-            App::new().app_data(idempotency.clone()).configure(pairs)
-        });
-        for name in PAIRS {
-            let bare = post(&app, &format!("/bare/{name}"), None, "").await;
-            let path = format!("/annotated/{name}");
-            let without_key = post(&app, &path, None, "").await;
-            let first = post(&app, &path, Some("k"), "").await;
-            let again = post(&app, &path, Some("k"), "").await;
-            for (reply, which) in [
-                (&without_key, "without a key"),
-                (&first, "first"),
-                (&again, "again"),
-            ] {
-                assert_eq!(reply.status, bare.status, "{name} {which}");
-                assert_eq!(reply.body, bare.body, "{name} {which}");
-                assert_eq!(lasting(reply), lasting(&bare), "{name} {which}");
-            }
-            assert!(again.is_replay() && !first.is_replay(), "{name}");
-        }
-    })
-    .await;
 }
 
 #[idempotent(scope = "user", ttl = "24h")]

@@ -6,6 +6,7 @@
 
 mod body_limits;
 mod cancelled;
+mod differential;
 mod errors;
 mod expiry;
 mod fingerprint;

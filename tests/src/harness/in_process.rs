@@ -62,6 +62,8 @@ impl InProcess {
     {
         let server = HttpServer::new(app)
             .workers(2)
+            // Whoever compares bytes should not wait for acknowledgements of them.
+            .tcp_nodelay(true)
             .disable_signals()
             .bind("127.0.0.1:0")
             .expect("a free port");
