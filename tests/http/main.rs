@@ -6,10 +6,12 @@
 
 mod body_limits;
 mod cancelled;
+mod compression;
 mod differential;
 mod errors;
 mod expiry;
 mod fingerprint;
+mod http2;
 mod in_process;
 mod keys;
 mod lab;

@@ -98,7 +98,8 @@ async fn run(
         .workers(args.workers)
         .shutdown_timeout(DRAIN_LIMIT.as_secs())
         .disable_signals()
-        .bind(args.bind)
+        // HTTP/1 and, to a client that knows that it is there, HTTP/2.
+        .bind_auto_h2c(args.bind)
         .map_err(|error| format!("cannot listen on {}: {error}", args.bind))?;
     let address = server
         .addrs()
