@@ -84,7 +84,7 @@ async fn reply(answer: ResponseFuture) -> Reply {
 
 #[tokio::test]
 async fn the_first_answer_is_replayed_whatever_version_it_was_made_in() {
-    Site::on_each(LAB, &[], async |site| {
+    Site::on_each(LAB, &["--h2c"], async |site| {
         let http2 = Http2::open(site.address()).await;
         for (respond, kept) in [
             ("status:201", true),
@@ -136,7 +136,7 @@ async fn the_first_answer_is_replayed_whatever_version_it_was_made_in() {
 
 #[tokio::test]
 async fn streams_of_one_connection_are_requests_of_their_own() {
-    Site::on_each(LAB, &[], async |site| {
+    Site::on_each(LAB, &["--h2c"], async |site| {
         let http2 = Http2::open(site.address()).await;
         let fields = [("idempotency-key", "k"), ("x-lab-delay-ms", "1500")];
         let (running, mut body) = http2
@@ -185,7 +185,7 @@ async fn streams_of_one_connection_are_requests_of_their_own() {
 #[tokio::test]
 async fn a_stream_that_its_client_resets_is_finished_all_the_same() {
     // B2
-    Site::on_each(LAB, &[], async |site| {
+    Site::on_each(LAB, &["--h2c"], async |site| {
         for (turn, ends_connection) in [false, true].into_iter().enumerate() {
             let key = format!("k{turn}");
             let http2 = Http2::open(site.address()).await;
@@ -243,7 +243,7 @@ async fn a_stream_that_its_client_resets_is_finished_all_the_same() {
 #[tokio::test]
 async fn bodies_are_limited_and_must_be_whole() {
     // J2, P5, P23
-    Site::on_each(LAB, &[], async |site| {
+    Site::on_each(LAB, &["--h2c"], async |site| {
         let http2 = Http2::open(site.address()).await;
         let fields = |length: &'static str| {
             let all = [("idempotency-key", "k"), ("content-length", length)];

@@ -65,7 +65,7 @@ impl InProcess {
             // Whoever compares bytes should not wait for acknowledgements of them.
             .tcp_nodelay(true)
             .disable_signals()
-            .bind_auto_h2c("127.0.0.1:0")
+            .bind("127.0.0.1:0")
             .expect("a free port");
         let address = *server.addrs().first().expect("an address");
         let server = server.run();
