@@ -11,6 +11,7 @@ mod differential;
 mod errors;
 mod expiry;
 mod fingerprint;
+mod golden;
 mod http2;
 mod in_process;
 mod keys;

@@ -30,7 +30,15 @@ impl InProcess {
     ///
     /// If the store cannot be opened.
     pub async fn configuration(store: Store) -> (IdempotencyBuilder, Fresh) {
-        let place = services::fresh(store).await;
+        Self::configuration_in(services::fresh(store).await).await
+    }
+
+    /// The same in this place.
+    ///
+    /// # Panics
+    ///
+    /// If the store cannot be opened.
+    pub async fn configuration_in(place: Fresh) -> (IdempotencyBuilder, Fresh) {
         let request = stores::Request {
             key_prefix: Some(format!("{}:", place.name())),
             ..stores::Request::of(place.url())
