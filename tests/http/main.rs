@@ -17,6 +17,7 @@ mod in_process;
 mod keys;
 mod lab;
 mod load;
+mod options;
 mod order;
 mod problems;
 mod progress;
