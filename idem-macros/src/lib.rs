@@ -9,8 +9,6 @@
 //! `expand` prints it. If there was any mistake, `fallback` prints the handler without the
 //! attribute instead, so that one mistake is one error.
 
-use proc_macro2::TokenStream;
-
 mod args;
 mod attributes;
 mod diagnostics;
@@ -19,12 +17,13 @@ mod expand;
 mod fallback;
 mod handler;
 mod size;
+mod stages;
 mod validate;
 
 #[cfg(test)]
 mod tests;
 
-use crate::{args::Args, diagnostics::Errors, handler::Handler};
+use crate::stages::attribute;
 
 /// Gives an actix-web handler the whole `Idempotency-Key` contract.
 ///
@@ -36,24 +35,4 @@ pub fn idempotent(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     attribute(args.into(), item.into()).into()
-}
-
-/// The attribute on `proc_macro2` tokens, so that unit tests can call it.
-fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let args = Args::parse(args, &mut errors);
-    let handler = match Handler::parse(&item) {
-        Ok(handler) => handler,
-        Err(error) => {
-            // The options are still worth checking: their mistakes belong in the same compile.
-            validate::policy(&args, &mut errors);
-            errors.absorb(error);
-            return fallback::unparsed(&item, &errors);
-        }
-    };
-    let route = validate::route(&args, &handler, &mut errors);
-    match route {
-        Some(route) if errors.is_empty() => expand::expand(&route),
-        _ => fallback::handler(&handler, &errors),
-    }
 }

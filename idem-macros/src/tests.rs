@@ -6,12 +6,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod corpus;
+mod entry;
+
 use std::{fs, path::PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
-use crate::attribute;
+use crate::stages::attribute;
 
 /// Compares an expansion with the file of that name. Options that the runtime cannot honour yet
 /// are expanded too.

@@ -4,7 +4,7 @@ use actix_web::{
     App, Either, Error, HttpRequest, HttpResponse, Responder,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
-    error::{ErrorConflict, InternalError},
+    error::InternalError,
     http::StatusCode,
     middleware::{Next, from_fn},
     web::{self, Bytes, Json},
@@ -21,9 +21,19 @@ use std::{
 use tokio::time::{Instant, sleep, timeout};
 
 async fn post(app: &InProcess, path: &str, key: Option<&str>, body: &str) -> RawReply {
+    post_as(app, path, key, "application/json", body).await
+}
+
+async fn post_as(
+    app: &InProcess,
+    path: &str,
+    key: Option<&str>,
+    content_type: &str,
+    body: &str,
+) -> RawReply {
     let mut headers: Vec<(&str, &[u8])> = vec![
         ("Authorization", b"alice"),
-        ("Content-Type", b"application/json"),
+        ("Content-Type", content_type.as_bytes()),
     ];
     headers.extend(key.map(|key| ("Idempotency-Key", key.as_bytes())));
     let mut connection = Connection::open(app.address).await;
@@ -34,125 +44,120 @@ async fn post(app: &InProcess, path: &str, key: Option<&str>, body: &str) -> Raw
     connection.reply().await
 }
 
-/// Headers that the first answer must have in common with that of the bare handler.
-fn lasting(reply: &RawReply) -> Vec<(String, Vec<u8>)> {
-    let mut headers = reply.headers.clone();
-    headers.retain(|(name, _)| name != "date" && name != "idempotent-replayed");
-    headers.sort();
-    headers
-}
-
-/// A handler with the attribute and the same without, so that their answers can be compared.
-macro_rules! twice {
-    ($($annotated:ident, $bare:ident: $output:ty = $value:expr;)+) => {
+/// A handler with the attribute and the same without, for each way to take a body.
+macro_rules! takers {
+    ($($annotated:ident, $bare:ident: $body:ty;)+) => {
         $(
             #[idempotent(scope = "user", ttl = "24h")]
-            async fn $annotated() -> $output {
-                $value
+            async fn $annotated(_body: $body) -> HttpResponse {
+                HttpResponse::Created().finish()
             }
 
-            async fn $bare() -> $output {
-                $value
+            async fn $bare(_body: $body) -> HttpResponse {
+                HttpResponse::Created().finish()
             }
         )+
 
-        fn pairs(config: &mut web::ServiceConfig) {
+        fn takers(config: &mut web::ServiceConfig) {
             $(
                 config
                     .route(concat!("/annotated/", stringify!($annotated)), web::post().to($annotated))
                     .route(concat!("/bare/", stringify!($annotated)), web::post().to($bare));
             )+
         }
-
-        const PAIRS: &[&str] = &[$(stringify!($annotated)),+];
     };
 }
 
-twice! {
-    json, bare_json: Json<Vec<u32>> = Json(vec![1, 2]);
-    response, bare_response: HttpResponse = HttpResponse::Accepted().insert_header(("x-a", "b")).body("text");
-    string, bare_string: String = "text".to_owned();
-    text, bare_text: &'static str = "text";
-    bytes, bare_bytes: Bytes = Bytes::from_static(b"\0\xff");
-    tuple, bare_tuple: (Json<u32>, StatusCode) = (Json(1), StatusCode::ACCEPTED);
-    success, bare_success: Result<String, Error> = Ok("text".to_owned());
-    failure, bare_failure: Result<String, Error> = Err(ErrorConflict("conflict"));
-    either, bare_either: Either<String, Json<u32>> = Either::Right(Json(1));
-    some, bare_some: Option<String> = Some("text".to_owned());
-    none, bare_none: Option<String> = None;
-    nothing, bare_nothing: HttpResponse = HttpResponse::NoContent().finish();
-    redirect, bare_redirect: web::Redirect = web::Redirect::to("/elsewhere").see_other();
-}
-
-#[tokio::test]
-async fn the_attribute_changes_nothing_of_the_first_answer() {
-    // E5, C9
-    each(selected(), async |store| {
-        let (builder, place) = InProcess::configuration(store).await;
-        let idempotency = builder.build().unwrap();
-        let app = InProcess::serve(place, move || {
-            App::new().app_data(idempotency.clone()).configure(pairs)
-        });
-        for name in PAIRS {
-            let bare = post(&app, &format!("/bare/{name}"), None, "").await;
-            let path = format!("/annotated/{name}");
-            let without_key = post(&app, &path, None, "").await;
-            let first = post(&app, &path, Some("k"), "").await;
-            let again = post(&app, &path, Some("k"), "").await;
-            for (reply, which) in [
-                (&without_key, "without a key"),
-                (&first, "first"),
-                (&again, "again"),
-            ] {
-                assert_eq!(reply.status, bare.status, "{name} {which}");
-                assert_eq!(reply.body, bare.body, "{name} {which}");
-                assert_eq!(lasting(reply), lasting(&bare), "{name} {which}");
-            }
-            assert!(again.is_replay() && !first.is_replay(), "{name}");
-        }
-    })
-    .await;
-}
-
-#[idempotent(scope = "user", ttl = "24h")]
-async fn limited(_body: Json<serde_json::Value>) -> HttpResponse {
-    HttpResponse::Created().finish()
-}
-
-async fn bare_limited(_body: Json<serde_json::Value>) -> HttpResponse {
-    HttpResponse::Created().finish()
+takers! {
+    json, bare_json: Json<serde_json::Value>;
+    form, bare_form: web::Form<Vec<(String, String)>>;
+    bytes, bare_bytes: Bytes;
+    text, bare_text: String;
+    either, bare_either: Either<Json<serde_json::Value>, web::Form<Vec<(String, String)>>>;
+    result, bare_result: Result<Json<serde_json::Value>, Error>;
 }
 
 #[tokio::test]
 async fn the_applications_own_limits_and_error_handlers_stay_in_force() {
     // J3
+    let long = "x".repeat(2048);
+    let long_json = format!("{{\"a\":\"{long}\"}}");
+    let long_form = format!("a={long}");
+    let (is_json, is_form, is_text) = (
+        "application/json",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+    );
+    // Each with the status that the application's own rules give it.
+    let cases: &[(&str, &str, &str, u16)] = &[
+        ("json", is_json, &long_json, 418),
+        ("json", is_json, "{", 418),
+        ("json", is_json, "", 418),
+        ("json", is_text, "{}", 418),
+        ("json", is_json, "{}", 201),
+        ("form", is_form, &long_form, 421),
+        ("form", is_json, "a=1", 421),
+        ("form", is_form, "a=1", 201),
+        ("bytes", is_text, &long, 413),
+        ("bytes", is_json, "short", 201),
+        ("bytes", is_text, "short", 201),
+        ("text", is_text, &long, 413),
+        ("text", is_text, "short", 201),
+        ("either", is_form, "a=1", 201),
+        ("either", is_json, "{}", 201),
+        ("either", is_json, "{", 418),
+        // A handler that takes the error for a value answers itself.
+        ("result", is_json, "{", 201),
+    ];
     each(selected(), async |store| {
         let (builder, place) = InProcess::configuration(store).await;
         let idempotency = builder.build().unwrap();
         let app = InProcess::serve(place, move || {
-            let config = web::JsonConfig::default()
+            let mine = |status: StatusCode, error: String| {
+                HttpResponse::build(status).body(format!("mine: {error}"))
+            };
+            let json = web::JsonConfig::default()
                 .limit(1024)
-                .error_handler(|error, _| {
-                    let text = format!("mine: {error}");
-                    InternalError::from_response(error, HttpResponse::ImATeapot().body(text)).into()
+                .error_handler(move |error, _| {
+                    let answer = mine(StatusCode::IM_A_TEAPOT, error.to_string());
+                    InternalError::from_response(error, answer).into()
+                });
+            let form = web::FormConfig::default()
+                .limit(1024)
+                .error_handler(move |error, _| {
+                    let answer = mine(StatusCode::MISDIRECTED_REQUEST, error.to_string());
+                    InternalError::from_response(error, answer).into()
                 });
             App::new()
                 .app_data(idempotency.clone())
-                .app_data(config)
-                .route("/annotated", web::post().to(limited))
-                .route("/bare", web::post().to(bare_limited))
+                .app_data(json)
+                .app_data(form)
+                .app_data(web::PayloadConfig::new(1024))
+                .configure(takers)
         });
-        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(2048));
-        for body in [long.as_str(), "{", ""] {
-            let bare = post(&app, "/bare", None, body).await;
-            let annotated = post(&app, "/annotated", Some("k"), body).await;
-            assert_eq!(bare.status, 418);
+        for (number, (taker, content_type, body, status)) in cases.iter().enumerate() {
+            let key = format!("k{number}");
+            let ask = async |path: &str, key: Option<&str>| {
+                post_as(&app, &format!("{path}/{taker}"), key, content_type, body).await
+            };
+            let bare = ask("/bare", None).await;
+            let annotated = ask("/annotated", Some(&key)).await;
+            let what = format!("{taker} {content_type} {body:.20}");
+            assert_eq!(bare.status, *status, "{what}: {bare:?}");
             assert_eq!(
                 (annotated.status, &annotated.body),
-                (bare.status, &bare.body)
+                (bare.status, &bare.body),
+                "{what}"
             );
+            // A refusal leaves the key unspent, so it is no replay either.
+            let again = ask("/annotated", Some(&key)).await;
+            assert_eq!(
+                (again.status, &again.body),
+                (bare.status, &bare.body),
+                "{what}"
+            );
+            assert_eq!(again.is_replay(), *status == 201, "{what}");
         }
-        assert_eq!(post(&app, "/annotated", Some("k"), "{}").await.status, 201);
     })
     .await;
 }

@@ -71,3 +71,56 @@ async fn a_connection_serves_on_after_every_kind_of_answer() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_client_that_waits_for_leave_to_send_its_body_gets_it_first_and_again() {
+    // Expect: 100-continue (RFC 9110, section 10.1.1)
+    Site::on_each(LAB, &[], async |site| {
+        let mut connection = site.connect().await;
+        let head = |path: &str, key: &str, length: usize| {
+            format!(
+                "POST {path} HTTP/1.1\r\nHost: lab\r\nAuthorization: {}\r\n\
+                 Idempotency-Key: {key}\r\nContent-Type: text/plain\r\n\
+                 Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n",
+                site.token("alice")
+            )
+        };
+        // Extractors that take the body, and one that leaves it to the handler.
+        for path in ["/default", "/payload"] {
+            let mut bodies = Vec::new();
+            for turn in 0..2 {
+                connection
+                    .send(head(path, "k", 4).as_bytes())
+                    .await
+                    .unwrap();
+                let leave = connection.reply().await;
+                assert_eq!(leave.status, 100, "{path} {turn}");
+                connection.send(b"body").await.unwrap();
+                let answer = connection.reply().await;
+                assert_eq!(answer.status, 201, "{path} {turn}");
+                assert_eq!(answer.is_replay(), turn == 1, "{path}");
+                bodies.push(answer.body);
+            }
+            assert_eq!(bodies[0], bodies[1], "{path}");
+            assert_eq!(
+                site.journal.effects("k"),
+                if path == "/default" { 1 } else { 2 }
+            );
+        }
+        // Whoever asks for leave to send too much, or under no key, is told before it sends.
+        for (key, length, status) in [("large", 2 << 20, 413), ("\"", 4, 400)] {
+            let mut connection = site.connect().await;
+            connection
+                .send(head("/default", key, length).as_bytes())
+                .await
+                .unwrap();
+            let mut answer = connection.reply().await;
+            if answer.status == 100 {
+                answer = connection.reply().await;
+            }
+            assert_eq!(answer.status, status);
+        }
+        assert_eq!(site.journal.all_effects(), 2);
+    })
+    .await;
+}

@@ -2,7 +2,7 @@
 
 use crate::LAB;
 use flate2::read::GzDecoder;
-use idem_tests::harness::{Connection, Reply, Site, assert_replay};
+use idem_tests::harness::{Connection, Reply, Site, assert_replay, scaled};
 use reqwest::Method;
 use std::{io::Read, time::Instant};
 use tokio::time::Duration;
@@ -195,8 +195,35 @@ fn decoded(reply: &Reply) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn event_streams_and_long_streams_pass_live_and_are_not_retained() {
+async fn a_long_answer_takes_no_room() {
     // J7
+    let chunks = scaled(64_000, 512_000);
+    Site::on_each(LAB, &[], async |site| {
+        // What one answer takes anyway.
+        let order = site.post("/default").key("short").json("{}");
+        order.respond("stream:1000").send().await;
+        let before = site.lab.peak_bytes();
+        let order = site.post("/default").key("long").json("{}");
+        let respond = format!("stream:{chunks}");
+        let mut answer = order.clone().respond(&respond).sent().send().await.unwrap();
+        let mut received = 0;
+        while let Some(chunk) = answer.chunk().await.unwrap() {
+            received += chunk.len();
+        }
+        assert_eq!(received, chunks * 1024);
+        let grown = site.lab.peak_bytes().saturating_sub(before);
+        assert!(grown < 16 << 20, "grown by {grown} bytes");
+        order
+            .send()
+            .await
+            .assert_problem(409, "response-not-retained");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn event_streams_and_long_streams_pass_live_and_are_not_retained() {
+    // J6, J7
     Site::on_each(LAB, &[], async |site| {
         let events = site.post("/default").key("sse").json("{}");
         let sent = Instant::now();

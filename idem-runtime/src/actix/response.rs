@@ -103,7 +103,7 @@ impl ReplayRules {
                     .any(|named| named == name.as_str()))
     }
 
-    fn kept_headers(&self, headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    fn kept_headers(&self, status: StatusCode, headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
         let named_by_connection: Vec<String> = headers
             .get_all(header::CONNECTION)
             .filter_map(|value| value.to_str().ok())
@@ -112,7 +112,10 @@ impl ReplayRules {
             .collect();
         headers
             .iter()
-            .filter(|(name, _)| self.keeps(name, &named_by_connection))
+            .filter(|(name, _)| {
+                self.keeps(name, &named_by_connection)
+                    || is_of_the_representation(status, name) && **name != self.marker
+            })
             .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
             .collect()
     }
@@ -125,7 +128,7 @@ impl ReplayRules {
     ) -> StoredResponse {
         StoredResponse {
             code: response.status().as_u16(),
-            headers: self.kept_headers(response.headers()),
+            headers: self.kept_headers(response.status(), response.headers()),
             body,
         }
     }
@@ -150,6 +153,12 @@ impl ReplayRules {
             .insert(self.marker.clone(), HeaderValue::from_static("true"));
         Some(response)
     }
+}
+
+/// The length that a 304 names is not that of its own content, of which it has none, but that of
+/// what the client has already (RFC 9110, section 8.6).
+fn is_of_the_representation(status: StatusCode, name: &HeaderName) -> bool {
+    status == StatusCode::NOT_MODIFIED && *name == header::CONTENT_LENGTH
 }
 
 /// How the body of a response can be kept.
@@ -200,8 +209,12 @@ pub(crate) enum Collected {
         read: Bytes,
         rest: BoxBody,
     },
-    /// It broke off.
-    Broken(BoxError),
+    /// It broke off: what was read, and why there is no more.
+    Broken {
+        size: BodySize,
+        read: Bytes,
+        error: BoxError,
+    },
 }
 
 impl Collected {
@@ -225,11 +238,31 @@ pub(crate) async fn collect(mut body: BoxBody, limit: usize) -> Collected {
         Ok(bytes) => return Collected::Whole(Some(bytes)),
         Err(body) => body,
     };
+    // What the client will take for the end, whatever comes after it.
+    let announced = match size {
+        BodySize::Sized(size) => usize::try_from(size).ok(),
+        BodySize::None | BodySize::Stream => None,
+    };
     let mut read = BytesMut::new();
-    while let Some(chunk) = next_chunk(&mut body).await {
-        match chunk {
-            Ok(chunk) => read.extend_from_slice(&chunk),
-            Err(error) => return Collected::Broken(error),
+    while announced.is_none_or(|announced| read.len() < announced) {
+        let error = match next_chunk(&mut body).await {
+            None if announced.is_none() => break,
+            None => Some(TOO_SHORT.into()),
+            Some(Ok(chunk)) => {
+                read.extend_from_slice(&chunk);
+                None
+            }
+            Some(Err(error)) => Some(error),
+        };
+        if let Some(error) = error {
+            return Collected::Broken {
+                size,
+                read: read.freeze(),
+                error,
+            };
+        }
+        if let Some(announced) = announced {
+            read.truncate(announced);
         }
         if read.len() > limit {
             return Collected::TooLarge {
@@ -241,6 +274,8 @@ pub(crate) async fn collect(mut body: BoxBody, limit: usize) -> Collected {
     }
     Collected::Whole(Some(read.freeze()))
 }
+
+const TOO_SHORT: &str = "the body ended before its announced length";
 
 /// Passes a body on for as long as somebody receives it.
 pub(crate) async fn pass(mut body: BoxBody, client: LiveSender) {
@@ -266,14 +301,6 @@ impl LiveBody {
         // One chunk ahead: the client's pace is the handler's, as without the attribute.
         let (sender, chunks) = mpsc::channel(1);
         (sender, LiveBody { chunks, size })
-    }
-
-    /// A body that breaks off at once, as the handler's own did.
-    pub(crate) fn broken(error: BoxError) -> BoxBody {
-        let (sender, live) = LiveBody::new(BodySize::Stream);
-        // The channel is empty and has room.
-        let _ = sender.try_send(Err(error));
-        BoxBody::new(live)
     }
 }
 

@@ -414,7 +414,7 @@ impl Admitted {
                 send(self.unless_fenced(settled, response).await);
             }
             // It broke off, or held more than it had announced.
-            partial @ (Collected::Broken(_) | Collected::TooLarge { .. }) => {
+            partial @ (Collected::Broken { .. } | Collected::TooLarge { .. }) => {
                 tracing::error!(
                     handler = self.route.name,
                     "a response's body could not be retained"
@@ -522,7 +522,13 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
             send(head.set_body(BoxBody::new(actix_web::body::None::new())));
         }
         Collected::Whole(Some(bytes)) => send(head.set_body(BoxBody::new(bytes))),
-        Collected::Broken(error) => send(head.set_body(LiveBody::broken(error))),
+        Collected::Broken { size, read, error } => {
+            let (client, live) = LiveBody::new(size);
+            send(head.set_body(BoxBody::new(live)));
+            if read.is_empty() || client.send(Ok(read)).await.is_ok() {
+                let _ = client.send(Err(error)).await;
+            }
+        }
         Collected::TooLarge { size, read, rest } => {
             let (client, live) = LiveBody::new(size);
             send(head.set_body(BoxBody::new(live)));

@@ -173,7 +173,7 @@ async fn section<C: Connection>(
     let code = head.status().as_u16();
     let answer = match &collected {
         Collected::Whole(bytes) => Answer::Kept(shared.replay.stored(&head, bytes.clone())),
-        Collected::TooLarge { .. } | Collected::Broken(_) => Answer::Tombstone { code },
+        Collected::TooLarge { .. } | Collected::Broken { .. } => Answer::Tombstone { code },
     };
     let ending = match disposition {
         Disposition::Commit => Ending::Commit(answer),

@@ -4,10 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use idem_runtime::key::{IdempotencyKey, MAX_KEY_BYTES};
-
-use crate::model;
-use crate::of_json;
+use crate::entries;
 use crate::random::Random;
 
 const MUTATIONS: usize = 300;
@@ -47,31 +44,22 @@ fn with_mutations(folder: &str, entry: fn(&[u8])) {
     }
 }
 
-/// A key that was read, written quoted, is read again as the same key.
-fn key(bytes: &[u8]) {
-    if let Ok(Some(key)) = IdempotencyKey::parse([bytes]) {
-        assert!((1..=MAX_KEY_BYTES).contains(&key.as_str().len()));
-        let quoted = format!(
-            "\"{}\"",
-            key.as_str().replace('\\', "\\\\").replace('"', "\\\"")
-        );
-        assert_eq!(IdempotencyKey::parse([quoted.as_bytes()]), Ok(Some(key)));
-    }
-}
-
-/// A document is insensitive to white space exactly if the model can read it.
-fn json(bytes: &[u8]) {
-    let spaced = [bytes, b"\n"].concat();
-    let canonical = of_json(bytes) == of_json(spaced);
-    assert_eq!(canonical, model::parse(bytes).is_some());
-}
-
 #[test]
 fn key_corpus() {
-    with_mutations("key", key);
+    with_mutations("key", entries::key);
 }
 
 #[test]
 fn json_corpus() {
-    with_mutations("json", json);
+    with_mutations("json", entries::json);
+}
+
+#[test]
+fn body_corpus() {
+    with_mutations("body", entries::body);
+}
+
+#[test]
+fn record_corpus() {
+    with_mutations("record", entries::record);
 }

@@ -11,6 +11,7 @@
 
 mod bodies;
 mod corpus;
+mod entries;
 mod golden;
 mod hostile;
 mod json;

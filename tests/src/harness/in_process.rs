@@ -30,7 +30,15 @@ impl InProcess {
     ///
     /// If the store cannot be opened.
     pub async fn configuration(store: Store) -> (IdempotencyBuilder, Fresh) {
-        let place = services::fresh(store).await;
+        Self::configuration_in(services::fresh(store).await).await
+    }
+
+    /// The same in this place.
+    ///
+    /// # Panics
+    ///
+    /// If the store cannot be opened.
+    pub async fn configuration_in(place: Fresh) -> (IdempotencyBuilder, Fresh) {
         let request = stores::Request {
             key_prefix: Some(format!("{}:", place.name())),
             ..stores::Request::of(place.url())
@@ -62,6 +70,8 @@ impl InProcess {
     {
         let server = HttpServer::new(app)
             .workers(2)
+            // Whoever compares bytes should not wait for acknowledgements of them.
+            .tcp_nodelay(true)
             .disable_signals()
             .bind("127.0.0.1:0")
             .expect("a free port");

@@ -18,13 +18,9 @@ const NONE: u32 = u32::MAX;
 /// Texts after the head: fingerprint, scope, key, request path, route.
 const TEXTS: usize = 5;
 
-/// The letter in the head that stands for a status.
+/// The letter in the head that stands for a status: the first of its name.
 pub(super) fn letter(status: Status) -> u8 {
-    match status {
-        Status::Processing => b'P',
-        Status::Completed => b'C',
-        Status::Failed => b'F',
-    }
+    status.as_str().as_bytes().first().copied().unwrap_or(0)
 }
 
 /// The value that a claim proposes, and after how many milliseconds its key expires.
@@ -261,6 +257,7 @@ pub(super) fn unreadable(id: &RecordId, reason: String) -> Unreadable {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::entry::redis_value;
     use super::*;
     use crate::{record::State, store::Takeover};
     use proptest::prelude::*;
@@ -310,6 +307,29 @@ mod tests {
     fn a_lease_of_nothing_still_gives_the_key_an_expiry() {
         assert_eq!(proposal(&claim(0, 0)).1, 1);
         assert!(proposal(&claim(u64::MAX, u64::MAX)).1 > 0);
+    }
+
+    #[test]
+    fn the_seeds_and_what_becomes_of_them_are_understood_or_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/redis");
+        let mut seeds = 0;
+        for seed in std::fs::read_dir(folder).unwrap() {
+            let seed = std::fs::read(seed.unwrap().path()).unwrap();
+            redis_value(&seed);
+            // Every byte of the head to every extreme, and the value cut at every place.
+            for at in 0..seed.len().min(HEAD + 8) {
+                for byte in [0, 1, 0x7f, 0x80, 0xff] {
+                    let mut changed = seed.clone();
+                    changed[at] = byte;
+                    redis_value(&changed);
+                }
+            }
+            for length in 0..seed.len() {
+                redis_value(&seed[..length]);
+            }
+            seeds += 1;
+        }
+        assert!(seeds >= 15, "{folder} holds {seeds}");
     }
 
     proptest! {

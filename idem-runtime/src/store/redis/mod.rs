@@ -46,6 +46,8 @@
 //! is another node's clock, so keep the nodes synchronised to well within a lease.
 
 mod codec;
+#[cfg(test)]
+mod entry;
 mod link;
 mod listener;
 mod scan;

@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// Compresses answers as clients accept it.
     #[arg(long)]
     pub(crate) compress: bool,
+    /// Serves HTTP/2 too, without TLS, to clients that know it. A connection that has sent nothing
+    /// yet then holds up a shutdown: actix waits for what it will speak.
+    #[arg(long)]
+    pub(crate) h2c: bool,
     /// Period of the sweeper; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) sweep: Duration,

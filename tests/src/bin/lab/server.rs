@@ -100,9 +100,13 @@ async fn run(
     let server = HttpServer::new(app)
         .workers(args.workers.into())
         .shutdown_timeout(DRAIN_LIMIT.as_secs())
-        .disable_signals()
-        .bind(args.bind)
-        .map_err(|error| format!("cannot listen on {}: {error}", args.bind))?;
+        .disable_signals();
+    let bound = if args.h2c {
+        server.bind_auto_h2c(args.bind)
+    } else {
+        server.bind(args.bind)
+    };
+    let server = bound.map_err(|error| format!("cannot listen on {}: {error}", args.bind))?;
     let address = server
         .addrs()
         .first()
