@@ -175,6 +175,7 @@ async fn every_client_gets_the_coding_that_it_accepts_wherever_the_answer_is_com
         let all = ListQuery {
             after: None,
             limit: 1000,
+            ..ListQuery::default()
         };
         let listed = store.list(&all).await.unwrap();
         assert_eq!(listed.len(), PLACES.len() * (3 * 9 + 1));

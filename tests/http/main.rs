@@ -6,8 +6,8 @@
 
 mod body_limits;
 mod cancelled;
-mod contention;
 mod compression;
+mod contention;
 mod differential;
 mod errors;
 mod expiry;

@@ -40,6 +40,7 @@ async fn kept(idempotency: &Idempotency) -> Answer {
     let all = ListQuery {
         after: None,
         limit: 10,
+        ..ListQuery::default()
     };
     let listed = store.list(&all).await.unwrap();
     assert_eq!(listed.len(), 1);
@@ -225,6 +226,7 @@ async fn a_browser_may_ask_and_reads_the_marker_of_the_answer_to_its_own_origin(
         let all = ListQuery {
             after: None,
             limit: 10,
+            ..ListQuery::default()
         };
         assert!(store.list(&all).await.unwrap().is_empty());
         let first = ask(&app, "POST", "body", &from("https://one.example")).await;
