@@ -44,6 +44,6 @@ pub use context::Context;
 #[doc = include_str!("idempotent.md")]
 pub use idem_macros::idempotent;
 pub use problem::{Problem, ProblemKind};
-pub use reconcile::{Abandoned, Resolution};
+pub use reconcile::{Abandoned, DEFAULT_RECONCILE_PATIENCE, Resolution};
 pub use scope::{Principal, ScopeValue};
 pub use steps::StepError;

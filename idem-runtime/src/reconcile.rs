@@ -30,8 +30,8 @@ use uuid::Uuid;
 const BATCH: u32 = 32;
 /// Functions of one instance running at once.
 const AT_ONCE: usize = 8;
-/// How long one function may take. Its record is nobody else's for twice as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one function may take where the builder does not say.
+pub const DEFAULT_RECONCILE_PATIENCE: Duration = Duration::from_secs(30);
 /// Bounds of the pause before a pending record is asked about again.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(300);
@@ -125,6 +125,7 @@ pub(crate) fn start(
     values: Values,
     in_flight: &Arc<InFlight>,
     period: Duration,
+    patience: Duration,
     serves: impl Fn(&Route) -> bool,
     runtime: &Handle,
 ) {
@@ -139,6 +140,7 @@ pub(crate) fn start(
         engine: Arc::downgrade(engine),
         in_flight: Arc::clone(in_flight),
         functions,
+        patience,
         values: Arc::new(values),
     };
     runtime.spawn(work.run(period, engine.abandoned_met()));
@@ -149,6 +151,8 @@ struct Work {
     engine: Weak<Engine>,
     in_flight: Arc<InFlight>,
     functions: HashMap<&'static str, Reconcile>,
+    /// How long one of them may take. Its record is nobody else's for twice as long.
+    patience: Duration,
     values: Arc<Values>,
 }
 
@@ -184,7 +188,7 @@ impl Work {
                 .map(|name| (*name).to_owned())
                 .collect(),
             owner: Uuid::new_v4(),
-            lease: PATIENCE * 2,
+            lease: self.patience * 2,
             limit: BATCH,
         };
         let taken = within(engine.call_budget(), engine.store().take_abandoned(&query)).await;
@@ -218,7 +222,7 @@ impl Work {
             values: Arc::clone(&self.values),
         };
         let asked = AssertUnwindSafe(async { function(abandoned).await }).catch_unwind();
-        let resolution = match tokio::time::timeout(PATIENCE, asked).await {
+        let resolution = match tokio::time::timeout(self.patience, asked).await {
             Ok(Ok(resolution)) => resolution,
             Ok(Err(_)) => {
                 tracing::error!(record = %id.digest(), handler, "the reconciling function panicked");
