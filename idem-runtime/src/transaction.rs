@@ -215,8 +215,14 @@ pub(crate) async fn end<C>(
             error = error_chain(&error),
             "a transaction could not be committed"
         );
-        Problem::new(ProblemKind::StoreUnavailable)
-            .with_detail("The request was not committed. Retry with the same key.")
+        // The answer to the commit itself may have got lost.
+        let detail = match error {
+            StoreError::Unavailable { .. } => {
+                "It is not known whether the request was committed. Retry with the same key."
+            }
+            _ => "The request was not committed. Retry with the same key.",
+        };
+        Problem::new(ProblemKind::StoreUnavailable).with_detail(detail)
     })
 }
 
