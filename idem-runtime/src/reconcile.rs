@@ -7,6 +7,7 @@
 use crate::{
     drain::InFlight,
     engine::{Engine, error_chain},
+    fail_points::point,
     record::{Answer, Record, StoredResponse},
     registry::{Route, routes},
     repair::within,
@@ -163,7 +164,7 @@ impl Work {
             let spread =
                 period.mul_f64(0.75 + 0.5 * f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0);
             tokio::select! {
-                () = tokio::time::sleep(spread) => {}
+                () = point!("reconcile.idle", tokio::time::sleep(spread)) => {}
                 () = wake.notified() => {}
             }
             let Some(engine) = self.engine.upgrade() else {
@@ -191,8 +192,8 @@ impl Work {
             lease: self.patience * 2,
             limit: BATCH,
         };
-        let taken = within(engine.call_budget(), engine.store().take_abandoned(&query)).await;
-        let records = match taken {
+        let taken = within(engine.call_budget(), engine.store().take_abandoned(&query));
+        let records = match point!("reconcile.take", taken).await {
             Ok(records) => records,
             Err(error) => {
                 tracing::warn!(
@@ -222,7 +223,8 @@ impl Work {
             values: Arc::clone(&self.values),
         };
         let asked = AssertUnwindSafe(async { function(abandoned).await }).catch_unwind();
-        let resolution = match tokio::time::timeout(self.patience, asked).await {
+        let asked = tokio::time::timeout(self.patience, asked);
+        let resolution = match point!("reconcile.ask", asked).await {
             Ok(Ok(resolution)) => resolution,
             Ok(Err(_)) => {
                 tracing::error!(record = %id.digest(), handler, "the reconciling function panicked");
@@ -237,12 +239,13 @@ impl Work {
         let (outcome, resolved) = match resolution {
             Resolution::Complete(response) => {
                 let answer = Answer::Kept(response);
-                (
-                    "completed",
-                    within(budget, store.complete(&id, owner, &answer)).await,
-                )
+                let completed = within(budget, store.complete(&id, owner, &answer));
+                ("completed", point!("reconcile.complete", completed).await)
             }
-            Resolution::Release => ("released", within(budget, store.release(&id, owner)).await),
+            Resolution::Release => {
+                let released = within(budget, store.release(&id, owner));
+                ("released", point!("reconcile.release", released).await)
+            }
             Resolution::Pending => {
                 let pause = age.clamp(*PAUSES.start(), *PAUSES.end());
                 let renewal = [Renewal {
@@ -250,10 +253,9 @@ impl Work {
                     owner,
                     lease: pause,
                 }];
-                (
-                    "pending",
-                    within(budget, store.renew(&renewal)).await.map(|_| ()),
-                )
+                let renewed = within(budget, store.renew(&renewal));
+                let renewed = point!("reconcile.pending", renewed).await;
+                ("pending", renewed.map(|_| ()))
             }
         };
         match resolved {
