@@ -1,7 +1,7 @@
 //! Durable steps outlive the attempt that made them.
 
 use crate::{LAB, settled};
-use idem_tests::harness::{Site, durable};
+use idem_tests::harness::{Site, assert_replay, durable};
 
 #[tokio::test]
 async fn a_finished_step_is_not_run_again_by_the_next_attempt() {
@@ -29,6 +29,22 @@ async fn a_finished_step_is_not_run_again_by_the_next_attempt() {
                 "{crash}"
             );
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_whose_result_cannot_be_saved_at_once_is_saved_later_and_not_run_again() {
+    let failing = ["--fail", "save-steps=3", "--lease", "5s"];
+    Site::on_these(durable(), LAB, &failing, async |site| {
+        let order = site.post("/steps").key("k").json("{}");
+        let first = order.send().await;
+        first.assert_created();
+        assert_eq!(first.json()["attempt"], 1);
+        for step in ["step:reserve", "step:charge"] {
+            assert_eq!(site.journal.of(step, "k").len(), 1, "{step}");
+        }
+        assert_replay(&first, &order.send().await);
     })
     .await;
 }
