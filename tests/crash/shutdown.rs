@@ -3,7 +3,7 @@
 use crate::LAB;
 use futures_util::{StreamExt, future::join_all, stream};
 use idem_tests::{
-    harness::{Call, Reply, Site, scaled},
+    harness::{Call, Reply, Site, request, scaled},
     services::Store,
 };
 use nix::sys::signal::Signal;
@@ -162,7 +162,10 @@ async fn sigterm_under_load_loses_no_accepted_request() {
     Site::on_each(LAB, &[], async |mut site| {
         let (mut accepted, mut others) = (0, 0);
         for round in 0..rounds {
-            let sent = under_load_until_terminated(&mut site, round).await;
+            let sent = match round % 2 {
+                0 => under_load_until_terminated(&mut site, round).await,
+                _ => deserted_and_terminated(&mut site, round).await,
+            };
             let lines = site.journal.lines();
             let of = |phase: &str| -> HashSet<String> {
                 let lines = lines.iter().filter(|line| line.phase == phase);
@@ -224,17 +227,23 @@ struct Sent {
     seen: Option<Reply>,
 }
 
+const CLIENTS: usize = 8;
+
+/// Where the requests of a client go, and what its keys begin with.
+fn aim(site: &Site, client: usize) -> (&'static str, &'static str) {
+    let sql = matches!(site.store(), Store::Sqlite | Store::Postgres | Store::MySql);
+    match client % 2 {
+        1 if sql => ("/transactional", "row"),
+        _ => ("/default", "line"),
+    }
+}
+
 /// Sends requests one after the other from some clients, and SIGTERM at a random moment.
 async fn under_load_until_terminated(site: &mut Site, round: usize) -> Vec<Sent> {
-    const CLIENTS: usize = 8;
-    let sql = matches!(site.store(), Store::Sqlite | Store::Postgres | Store::MySql);
     let user = format!("round{round}");
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
-            let (path, kind) = match client % 2 {
-                1 if sql => ("/transactional", "row"),
-                _ => ("/default", "line"),
-            };
+            let (path, kind) = aim(site, client);
             let order = site.post(path).user(&user).json("{}");
             tokio::spawn(async move {
                 let mut sent = Vec::new();
@@ -254,14 +263,52 @@ async fn under_load_until_terminated(site: &mut Site, round: usize) -> Vec<Sent>
         })
         .collect();
     sleep(Duration::from_millis(rand::random_range(50..400))).await;
-    let told = Instant::now();
-    site.lab.signal(Signal::SIGTERM);
-    let status = site.lab.ended(LIMIT).await;
-    assert_eq!(status.code(), Some(0), "{}", site.lab.log());
-    assert!(told.elapsed() < LIMIT);
+    terminated(site).await;
     join_all(clients)
         .await
         .into_iter()
         .flat_map(Result::unwrap)
         .collect()
+}
+
+/// Sends a request from each of some clients, lets all of them reset their connections at a random
+/// moment, and then SIGTERM: no connection keeps the server from ending.
+async fn deserted_and_terminated(site: &mut Site, round: usize) -> Vec<Sent> {
+    let user = format!("round{round}");
+    let token = site.token(&user);
+    let (mut sent, mut connections) = (Vec::new(), Vec::new());
+    for client in 0..CLIENTS {
+        let (path, kind) = aim(site, client);
+        let key = format!("{kind}-{round}-{client}");
+        let delay = rand::random_range(0..600).to_string();
+        let headers: [(&str, &[u8]); 4] = [
+            ("Authorization", token.as_bytes()),
+            ("Idempotency-Key", key.as_bytes()),
+            ("Content-Type", b"application/json"),
+            ("X-Lab-Delay-Ms", delay.as_bytes()),
+        ];
+        let mut connection = site.connect().await;
+        let post = request("POST", path, &headers, b"{}");
+        connection.send(&post).await.unwrap();
+        connections.push(connection);
+        let call = site.post(path).user(&user).key(&key).json("{}");
+        let seen = None;
+        sent.push(Sent { call, key, seen });
+    }
+    sleep(Duration::from_millis(rand::random_range(20..200))).await;
+    for connection in connections {
+        connection.reset();
+    }
+    // The server learns of it before the signal.
+    sleep(Duration::from_millis(50)).await;
+    terminated(site).await;
+    sent
+}
+
+async fn terminated(site: &mut Site) {
+    let told = Instant::now();
+    site.lab.signal(Signal::SIGTERM);
+    let status = site.lab.ended(LIMIT).await;
+    assert_eq!(status.code(), Some(0), "{}", site.lab.log());
+    assert!(told.elapsed() < LIMIT);
 }

@@ -1,7 +1,7 @@
 //! Under load: numbers that must hold. The full ones are run with `IDEM_TEST_SCALE=full`.
 
 use actix_web::{App, HttpResponse, web};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream};
 use idem_runtime::{Context, idempotent, testing::Method};
 use idem_tests::{
     harness::{Connection, InProcess, each, request, scaled},
@@ -168,7 +168,8 @@ async fn handlers_beyond_their_lease_are_not_taken_over_and_are_renewed_together
         // Without renewal every one of them could be taken over then.
         tokio::time::sleep(LEASE * 3 / 2).await;
         let (mut refused, mut replayed) = (0, 0);
-        for duplicate in join_all((0..handlers).map(post)).await {
+        let duplicates = stream::iter((0..handlers).map(post)).buffer_unordered(50);
+        for duplicate in duplicates.collect::<Vec<_>>().await {
             let duplicate = duplicate.unwrap();
             match duplicate.status().as_u16() {
                 409 => refused += 1,
