@@ -4,6 +4,7 @@
 
 use crate::{
     drain::InFlight,
+    fail_points::point,
     lease::{HeldLease, LeaseKeeper, Lost},
     policy::{Abandonment, EffectivePolicy, OnStoreError},
     problem::{Problem, ProblemKind},
@@ -254,7 +255,7 @@ impl Engine {
                 deadline.min(Instant::now() + pause)
             };
             tokio::select! {
-                () = tokio::time::sleep_until(until) => {}
+                () = point!("engine.wait", tokio::time::sleep_until(until)) => {}
                 () = waiter.settled(), if !last => {}
                 () = &mut changed, if !last => changed = self.store.changed(id),
             }
@@ -273,10 +274,10 @@ impl Engine {
     /// once with the same fencing token, which then finds its own record.
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         within(self.call_budget, async {
-            match self.store.claim(claim).await {
+            match point!("engine.claim", self.store.claim(claim)).await {
                 Err(StoreError::Unavailable { .. }) => {
-                    tokio::time::sleep(CLAIM_RETRY_PAUSE).await;
-                    self.store.claim(claim).await
+                    point!("engine.claim_pause", tokio::time::sleep(CLAIM_RETRY_PAUSE)).await;
+                    point!("engine.claim_again", self.store.claim(claim)).await
                 }
                 other => other,
             }
@@ -288,9 +289,8 @@ impl Engine {
     /// outcome must not become a second answer for the key. `None` if nothing can be said, or if
     /// the key meanwhile belongs to another request.
     pub(crate) async fn answer_of_the_winner(&self, fenced: &Attempt) -> Option<Decision> {
-        let record = within(self.call_budget, self.store.get(&fenced.id))
-            .await
-            .ok()??;
+        let standing = within(self.call_budget, self.store.get(&fenced.id));
+        let record = point!("engine.winner", standing).await.ok()??;
         if record.fingerprint != fenced.fingerprint {
             return None;
         }
@@ -428,7 +428,8 @@ impl LiveClaim {
     pub(crate) async fn complete(self, answer: Answer) -> Settled {
         self.lease.settling();
         let call = self.engine.store.complete(&self.id, self.owner, &answer);
-        let saved = within(self.engine.call_budget, call).await;
+        let call = within(self.engine.call_budget, call);
+        let saved = point!("engine.complete", call).await;
         self.settle(saved, Repair::Complete(answer))
     }
 
@@ -436,7 +437,8 @@ impl LiveClaim {
     pub(crate) async fn release(self) -> Settled {
         self.lease.settling();
         let call = self.engine.store.release(&self.id, self.owner);
-        let released = within(self.engine.call_budget, call).await;
+        let call = within(self.engine.call_budget, call);
+        let released = point!("engine.release", call).await;
         self.settle(released, Repair::Release)
     }
 

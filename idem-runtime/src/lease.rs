@@ -4,6 +4,7 @@
 //! so that the calls of a busy process fall together instead of multiplying with its claims.
 
 use crate::{
+    fail_points::point,
     record::RecordId,
     repair::within,
     store::{Renewal, Renewed, Store, StoreError},
@@ -310,7 +311,7 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
                 let idle = Instant::now() + Duration::from_secs(5);
                 let until = next.map_or(idle, |next| next.min(idle));
                 tokio::select! {
-                    () = tokio::time::sleep_until(until) => {}
+                    () = point!("lease.idle", tokio::time::sleep_until(until)) => {}
                     () = strong.wake.notified() => {}
                 }
                 continue;
@@ -323,7 +324,7 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
             .unwrap_or(call_budget);
         let sent = Instant::now();
         let call = tokio::time::timeout(call_budget.min(shortest), store.renew(&batch));
-        let failure = match call.await {
+        let failure = match point!("lease.renew", call).await {
             Ok(Ok(outcomes)) => {
                 strong.renewed(&batch, &outcomes, sent);
                 continue;
@@ -338,7 +339,7 @@ async fn renew_for_ever(keeper: Weak<LeaseKeeper>, store: Arc<dyn Store>, call_b
         );
         metrics::counter!("idempotency_renewal_failures_total").increment(1);
         strong.not_renewed(Instant::now());
-        tokio::time::sleep(shortest / 12).await;
+        point!("lease.pause", tokio::time::sleep(shortest / 12)).await;
     }
 }
 

@@ -13,6 +13,19 @@ mod actix;
 mod context;
 mod drain;
 mod engine;
+#[cfg(feature = "fail-points")]
+#[doc(hidden)]
+pub mod fail_points;
+/// Without the feature `fail-points` an await is an await.
+#[cfg(not(feature = "fail-points"))]
+mod fail_points {
+    macro_rules! point {
+        ($name:literal, $future:expr) => {
+            $future
+        };
+    }
+    pub(crate) use point;
+}
 pub mod fingerprint;
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
@@ -45,6 +58,6 @@ pub use context::Context;
 #[doc = include_str!("idempotent.md")]
 pub use idem_macros::idempotent;
 pub use problem::{Problem, ProblemKind};
-pub use reconcile::{Abandoned, Resolution};
+pub use reconcile::{Abandoned, DEFAULT_RECONCILE_PATIENCE, Resolution};
 pub use scope::{Principal, ScopeValue};
 pub use steps::StepError;

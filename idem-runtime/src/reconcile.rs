@@ -7,6 +7,7 @@
 use crate::{
     drain::InFlight,
     engine::{Engine, error_chain},
+    fail_points::point,
     record::{Answer, Record, StoredResponse},
     registry::{Route, routes},
     repair::within,
@@ -30,8 +31,8 @@ use uuid::Uuid;
 const BATCH: u32 = 32;
 /// Functions of one instance running at once.
 const AT_ONCE: usize = 8;
-/// How long one function may take. Its record is nobody else's for twice as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one function may take where the builder does not say.
+pub const DEFAULT_RECONCILE_PATIENCE: Duration = Duration::from_secs(30);
 /// Bounds of the pause before a pending record is asked about again.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(300);
@@ -125,6 +126,7 @@ pub(crate) fn start(
     values: Values,
     in_flight: &Arc<InFlight>,
     period: Duration,
+    patience: Duration,
     serves: impl Fn(&Route) -> bool,
     runtime: &Handle,
 ) {
@@ -139,6 +141,7 @@ pub(crate) fn start(
         engine: Arc::downgrade(engine),
         in_flight: Arc::clone(in_flight),
         functions,
+        patience,
         values: Arc::new(values),
     };
     runtime.spawn(work.run(period, engine.abandoned_met()));
@@ -149,6 +152,8 @@ struct Work {
     engine: Weak<Engine>,
     in_flight: Arc<InFlight>,
     functions: HashMap<&'static str, Reconcile>,
+    /// How long one of them may take. Its record is nobody else's for twice as long.
+    patience: Duration,
     values: Arc<Values>,
 }
 
@@ -159,7 +164,7 @@ impl Work {
             let spread =
                 period.mul_f64(0.75 + 0.5 * f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0);
             tokio::select! {
-                () = tokio::time::sleep(spread) => {}
+                () = point!("reconcile.idle", tokio::time::sleep(spread)) => {}
                 () = wake.notified() => {}
             }
             let Some(engine) = self.engine.upgrade() else {
@@ -184,11 +189,11 @@ impl Work {
                 .map(|name| (*name).to_owned())
                 .collect(),
             owner: Uuid::new_v4(),
-            lease: PATIENCE * 2,
+            lease: self.patience * 2,
             limit: BATCH,
         };
-        let taken = within(engine.call_budget(), engine.store().take_abandoned(&query)).await;
-        let records = match taken {
+        let taken = within(engine.call_budget(), engine.store().take_abandoned(&query));
+        let records = match point!("reconcile.take", taken).await {
             Ok(records) => records,
             Err(error) => {
                 tracing::warn!(
@@ -217,7 +222,8 @@ impl Work {
             values: Arc::clone(&self.values),
         };
         let asked = AssertUnwindSafe(async { function(abandoned).await }).catch_unwind();
-        let resolution = match tokio::time::timeout(PATIENCE, asked).await {
+        let asked = tokio::time::timeout(self.patience, asked);
+        let resolution = match point!("reconcile.ask", asked).await {
             Ok(Ok(resolution)) => resolution,
             Ok(Err(_)) => {
                 tracing::error!(record = %id.digest(), handler, "the reconciling function panicked");
@@ -232,12 +238,13 @@ impl Work {
         let (outcome, resolved) = match resolution {
             Resolution::Complete(response) => {
                 let answer = Answer::Kept(response);
-                (
-                    "completed",
-                    within(budget, store.complete(&id, owner, &answer)).await,
-                )
+                let completed = within(budget, store.complete(&id, owner, &answer));
+                ("completed", point!("reconcile.complete", completed).await)
             }
-            Resolution::Release => ("released", within(budget, store.release(&id, owner)).await),
+            Resolution::Release => {
+                let released = within(budget, store.release(&id, owner));
+                ("released", point!("reconcile.release", released).await)
+            }
             Resolution::Pending => {
                 let pause = age.clamp(*PAUSES.start(), *PAUSES.end());
                 let renewal = [Renewal {
@@ -245,10 +252,9 @@ impl Work {
                     owner,
                     lease: pause,
                 }];
-                (
-                    "pending",
-                    within(budget, store.renew(&renewal)).await.map(|_| ()),
-                )
+                let renewed = within(budget, store.renew(&renewal));
+                let renewed = point!("reconcile.pending", renewed).await;
+                ("pending", renewed.map(|_| ()))
             }
         };
         match resolved {

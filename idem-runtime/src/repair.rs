@@ -6,6 +6,7 @@
 use crate::{
     drain::InFlight,
     engine::error_chain,
+    fail_points::point,
     record::{Answer, RecordId},
     store::{Store, StoreError},
 };
@@ -110,7 +111,7 @@ async fn run(
         0
     };
     loop {
-        tokio::time::sleep(pause).await;
+        point!("repair.pause", tokio::time::sleep(pause)).await;
         let call = async {
             match &repair {
                 Repair::Complete(answer) => store.complete(id, owner, answer).await,
@@ -118,8 +119,8 @@ async fn run(
             }
         };
         // The semaphore is never closed; if it were, there would only be no limit.
-        let permit = calls.acquire().await;
-        let outcome = within(budget, call).await;
+        let permit = point!("repair.permit", calls.acquire()).await;
+        let outcome = point!("repair.call", within(budget, call)).await;
         drop(permit);
         match outcome {
             Ok(()) => {

@@ -2,6 +2,7 @@
 
 use crate::{
     engine::{Engine, error_chain},
+    fail_points::point,
     record::RecordId,
     repair::within,
     store::StoreError,
@@ -71,9 +72,7 @@ impl Steps {
         let undecodable = || StepError::Undecodable {
             step: name.to_owned(),
         };
-        if let Some(kept) = self
-            .results
-            .lock()
+        if let Some(kept) = point!("steps.look", self.results.lock())
             .await
             .as_ref()
             .ok_or_else(undecodable)?
@@ -93,12 +92,14 @@ impl Steps {
                 source,
             });
         }
-        let value = step().await.map_err(StepError::Failed)?;
+        let value = point!("steps.step", step())
+            .await
+            .map_err(StepError::Failed)?;
         let text = serde_json::to_string(&value).map_err(|source| StepError::Unencodable {
             step: name.to_owned(),
             source,
         })?;
-        let mut results = self.results.lock().await;
+        let mut results = point!("steps.enter", self.results.lock()).await;
         let results = results.as_mut().ok_or_else(undecodable)?;
         results.insert(name.to_owned(), text);
         let column = serde_json::to_vec(results).map_err(|source| StepError::Unencodable {
@@ -129,9 +130,10 @@ impl Steps {
         loop {
             let store = self.engine.store();
             let call = store.save_steps(&self.id, self.owner, &column);
-            match within(self.engine.call_budget(), call).await {
+            let call = within(self.engine.call_budget(), call);
+            match point!("steps.save", call).await {
                 Err(StoreError::Unavailable { .. }) if tokio::time::Instant::now() < deadline => {
-                    tokio::time::sleep(RETRY_PAUSE).await;
+                    point!("steps.pause", tokio::time::sleep(RETRY_PAUSE)).await;
                 }
                 other => return other,
             }

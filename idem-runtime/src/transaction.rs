@@ -3,6 +3,7 @@
 
 use crate::{
     engine::{Decision, Engine, Request, error_chain, judge, may_wait},
+    fail_points::point,
     policy::EffectivePolicy,
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId},
@@ -159,7 +160,8 @@ impl Engine {
             context: format!("the store is not a {} database", C::DATABASE),
             source: None,
         })?;
-        let begun = within(self.call_budget(), store.begin_claimed(claim)).await?;
+        let begun = within(self.call_budget(), store.begin_claimed(claim));
+        let begun = point!("transaction.begin", begun).await?;
         Ok(match begun {
             Begun::Won {
                 transaction,
@@ -198,12 +200,16 @@ pub(crate) async fn end<C>(
 ) -> Result<(), Problem> {
     let budget = engine.call_budget();
     let ended = match ending {
-        Ending::Commit(answer) => within(budget, transaction.commit(&answer)).await,
+        Ending::Commit(answer) => {
+            let committed = within(budget, transaction.commit(&answer));
+            point!("transaction.commit", committed).await
+        }
         Ending::KeepAnswerOnly(answer) => {
-            within(budget, transaction.keep_answer_only(&answer)).await
+            let kept = within(budget, transaction.keep_answer_only(&answer));
+            point!("transaction.keep_answer", kept).await
         }
         Ending::Rollback => within(budget, async {
-            transaction.rollback().await;
+            point!("transaction.rollback", transaction.rollback()).await;
             Ok(())
         })
         .await
@@ -215,7 +221,14 @@ pub(crate) async fn end<C>(
             error = error_chain(&error),
             "a transaction could not be committed"
         );
-        not_committed()
+        // The answer to the commit itself may have got lost.
+        match error {
+            StoreError::Unavailable { .. } => Problem::new(ProblemKind::StoreUnavailable)
+                .with_detail(
+                    "It is not known whether the request was committed. Retry with the same key.",
+                ),
+            _ => not_committed(),
+        }
     })
 }
 

@@ -5,6 +5,8 @@
 
 mod freeze;
 mod kill;
+mod matrix;
+mod points;
 mod reconcile;
 mod reset;
 mod restart;

@@ -1,19 +1,22 @@
 //! Somebody is asked what became of an operation whose process died.
 
 use crate::{LAB, settled};
+use futures_util::{StreamExt, future::join_all, stream};
 use idem_runtime::{
     record::{Record, RecordId},
     store::{Claim, Claimed, ListQuery, Store, Takeover},
 };
 use idem_tests::{
-    harness::{Site, durable, eventually},
+    harness::{Lab, Site, durable, eventually, scaled},
     stores::{self, Request},
 };
 use reqwest::Method;
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::time::sleep;
 use uuid::Uuid;
 
 const FLAGS: &[&str] = &["--lease", "1s"];
@@ -159,6 +162,171 @@ async fn what_a_handler_that_is_gone_has_left_behind_is_told_of_once_and_held() 
         for id in &orphans {
             let told = |line: &&str| line.contains("WARN") && line.contains(&id.digest());
             assert_eq!(log.lines().filter(told).count(), 1, "{log}");
+        }
+    })
+    .await;
+}
+
+/// How long any number of keys may take.
+const ALL: Duration = Duration::from_secs(240);
+
+/// Leaves keys behind whose process has died, and starts four new ones with these flags; half of
+/// the keys, the first ones, after their effect.
+async fn four_after_a_death(site: &mut Site, keys: &[String], flags: &[&str]) -> Vec<Lab> {
+    // What it would save, it does not come to save.
+    let dying = [FLAGS, &["--slow-complete", "1h", "--store-timeout", "10m"]].concat();
+    site.restart(&dying).await;
+    let done = keys.len() / 2;
+    let mut calls = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let delay = if index < done { 0 } else { 3_600_000 };
+        let order = site.post("/reconcile").key(key).json("{}").delay_ms(delay);
+        calls.push(tokio::spawn(async move { order.try_send().await }));
+        // Not more at once than are taken in.
+        sleep(Duration::from_millis(2)).await;
+    }
+    let deadline = Instant::now() + ALL;
+    loop {
+        let lines = site.journal.lines();
+        let of = |phase| lines.iter().filter(|line| line.phase == phase).count();
+        if of("end") == done && of("start") == keys.len() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{} have begun", of("start"));
+        sleep(Duration::from_millis(50)).await;
+    }
+    site.restart(flags).await;
+    for call in calls {
+        let _ = call.await;
+    }
+    join_all((0..3).map(|_| site.another(flags))).await
+}
+
+/// When each key was asked about, in order.
+fn asked(site: &Site) -> HashMap<String, Vec<u64>> {
+    let mut asked: HashMap<String, Vec<u64>> = HashMap::new();
+    for line in site.journal.lines() {
+        if line.phase == "asked" {
+            asked.entry(line.key.unwrap()).or_default().push(line.at_ms);
+        }
+    }
+    asked
+}
+
+#[tokio::test]
+async fn four_processes_ask_once_about_each_of_many_keys_and_resolve_each_once() {
+    let count = scaled(40, 1000);
+    let flags = [FLAGS, &["--reconcile-every", "200ms"]].concat();
+    Site::on_these(durable(), LAB, FLAGS, async |mut site| {
+        let keys: Vec<String> = (0..count).map(|index| format!("k{index}")).collect();
+        let others = four_after_a_death(&mut site, &keys, &flags).await;
+        let begun = Instant::now();
+        let resolved = || -> usize {
+            let labs = others.iter().chain([&site.lab]);
+            labs.map(|lab| lab.log().matches("abandoned record reconciled").count())
+                .sum()
+        };
+        while resolved() < keys.len() {
+            assert!(begun.elapsed() < ALL, "{} are resolved", resolved());
+            sleep(Duration::from_millis(50)).await;
+        }
+        let took = begun.elapsed();
+        // Whoever would ask again, would do so now.
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(resolved(), keys.len());
+        let asked = asked(&site);
+        assert_eq!(asked.len(), keys.len());
+        assert!(asked.values().all(|times| times.len() == 1), "{asked:?}");
+        stream::iter(keys.iter().enumerate())
+            .for_each_concurrent(16, |(index, key)| {
+                let order = site.post("/reconcile").key(key).json("{}");
+                async move {
+                    let answer = order.send().await;
+                    if index < count / 2 {
+                        assert!(answer.is_replay(), "{key}: {answer:?}");
+                        assert_eq!(&answer.body[..], b"{\"reconciled\":true}", "{key}");
+                    } else {
+                        answer.assert_created();
+                    }
+                }
+            })
+            .await;
+        let lines = site.journal.lines();
+        let mut effects: HashMap<&str, usize> = HashMap::new();
+        for line in lines.iter().filter(|line| line.phase == "effect") {
+            *effects.entry(line.key.as_deref().unwrap()).or_default() += 1;
+        }
+        assert_eq!(effects.len(), keys.len());
+        assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+        eprintln!(
+            "{}: {count} abandoned keys resolved once each, after {took:?}",
+            site.store()
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn four_processes_ask_about_a_pending_key_once_in_a_round() {
+    let count = scaled(10, 200);
+    let flags = [FLAGS, &["--reconcile-every", "100ms"]].concat();
+    let undecided = [&flags[..], &["--undecided"]].concat();
+    Site::on_these(durable(), LAB, FLAGS, async |mut site| {
+        let keys: Vec<String> = (0..count).map(|index| format!("k{index}")).collect();
+        let others = four_after_a_death(&mut site, &keys, &undecided).await;
+        let begun = Instant::now();
+        // Twice each: the pauses are as long as the key is old.
+        loop {
+            let asked = asked(&site);
+            if asked.len() == count && asked.values().all(|times| times.len() >= 2) {
+                break;
+            }
+            assert!(begun.elapsed() < ALL, "{asked:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        for (key, times) in asked(&site) {
+            for pair in times.windows(2) {
+                let pause = pair[1].saturating_sub(pair[0]);
+                assert!(pause >= 900, "{key} was asked about again after {pause} ms");
+            }
+        }
+        // Until it is known, nothing runs and nothing is answered.
+        let order = site.post("/reconcile").key("k0").json("{}");
+        order.send().await.assert_problem(409, "in-progress");
+        drop(others);
+        site.restart(&flags).await;
+        let order = order.at(site.address());
+        let answer = loop {
+            let answer = order.send().await;
+            if answer.problem().as_deref() != Some("in-progress") {
+                break answer;
+            }
+            assert!(begun.elapsed() < ALL, "{answer:?}");
+            sleep(Duration::from_millis(100)).await;
+        };
+        assert_eq!(&answer.body[..], b"{\"reconciled\":true}");
+        assert_eq!(site.journal.effects("k0"), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_function_has_said_and_could_not_be_saved_is_asked_again() {
+    let patience = ["--reconcile-patience", "500ms"];
+    let failing = ["--fail", "complete=1", "--fail", "release=1"];
+    let flags = [FLAGS, &patience, &failing].concat();
+    Site::on_these(durable(), LAB, FLAGS, async |mut site| {
+        for (crash, effect) in [("after-effect", true), ("before-effect", false)] {
+            let order = site.post("/reconcile").key(crash).json("{}");
+            assert!(order.clone().crash(crash).try_send().await.is_err());
+            site.restart(&flags).await;
+            let answer = settled(&order.at(site.address())).await;
+            assert_eq!(answer.is_replay(), effect, "{crash}: {answer:?}");
+            assert_eq!(site.journal.effects(crash), 1, "{crash}");
+            assert_eq!(site.journal.of("asked", crash).len(), 2, "{crash}");
+            site.lab
+                .logged("the resolution of an abandoned record could not be saved")
+                .await;
         }
     })
     .await;

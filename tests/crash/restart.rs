@@ -1,7 +1,10 @@
 //! Records outlive the process.
 
 use crate::LAB;
-use idem_tests::harness::{Site, assert_replay, durable};
+use idem_tests::{
+    harness::{Site, assert_replay, durable},
+    services::{Store, is_selected},
+};
 
 #[tokio::test]
 async fn after_a_restart_the_same_request_replays_and_another_is_refused() {
@@ -30,6 +33,24 @@ async fn after_a_restart_the_same_request_replays_and_another_is_refused() {
         let stream = stream.at(site.address()).send().await;
         stream.assert_problem(409, "response-not-retained");
         assert_eq!(site.journal.effects("k"), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_memory_store_forgets_with_its_process() {
+    if !is_selected(Store::Memory) {
+        return;
+    }
+    Site::on_these(vec![Store::Memory], LAB, &[], async |mut site| {
+        let order = site.post("/default").key("k").json("{}");
+        let first = order.send().await;
+        assert_replay(&first, &order.send().await);
+        site.restart(&[]).await;
+        let again = order.at(site.address()).send().await;
+        again.assert_created();
+        assert_ne!(again.id(), first.id());
+        assert_eq!(site.journal.effects("k"), 2);
     })
     .await;
 }

@@ -1,13 +1,16 @@
 //! SIGTERM with work in flight.
 
 use crate::LAB;
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream};
 use idem_tests::{
-    harness::{Site, scaled},
+    harness::{Call, Reply, Site, request, scaled},
     services::Store,
 };
 use nix::sys::signal::Signal;
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 use tokio::time::{Instant, sleep};
 
 /// How long the lab may take to end.
@@ -150,4 +153,162 @@ async fn a_client_that_stops_reading_does_not_hold_up_the_end() {
         drop(connection);
     })
     .await;
+}
+
+#[tokio::test]
+async fn sigterm_under_load_loses_no_accepted_request() {
+    // B11
+    let rounds = scaled(2, 100);
+    Site::on_each(LAB, &[], async |mut site| {
+        let (mut accepted, mut others) = (0, 0);
+        for round in 0..rounds {
+            let sent = match round % 2 {
+                0 => under_load_until_terminated(&mut site, round).await,
+                _ => deserted_and_terminated(&mut site, round).await,
+            };
+            let lines = site.journal.lines();
+            let of = |phase: &str| -> HashSet<String> {
+                let lines = lines.iter().filter(|line| line.phase == phase);
+                lines.filter_map(|line| line.key.clone()).collect()
+            };
+            let started = of("start");
+            let lost: Vec<_> = started.difference(&of("end")).cloned().collect();
+            assert!(lost.is_empty(), "begun and not finished: {lost:?}");
+            let run = sent.iter().filter(|sent| started.contains(&sent.key));
+            let run = run.count();
+            accepted += run;
+            others += sent.len() - run;
+            site.restart(&[]).await;
+            if site.store() == Store::Memory {
+                continue;
+            }
+            let this = &site;
+            stream::iter(&sent)
+                .for_each_concurrent(8, |Sent { call, key, seen }| {
+                    let started = started.contains(key);
+                    async move {
+                        let again = call.clone().at(this.address()).send().await;
+                        assert_eq!(again.status, 201, "{key}: {again:?}");
+                        assert_eq!(again.is_replay(), started, "{key}: {again:?}");
+                        if let Some(seen) = seen {
+                            assert!(started, "{key}: answered without a run: {seen:?}");
+                            assert_eq!(again.body, seen.body, "{key}");
+                        }
+                    }
+                })
+                .await;
+            let mut effects: HashMap<String, usize> = HashMap::new();
+            for line in site.journal.lines() {
+                if line.phase == "effect" {
+                    *effects.entry(line.key.unwrap()).or_default() += 1;
+                }
+            }
+            let mut rows = 0;
+            for Sent { key, .. } in &sent {
+                assert_eq!(effects.get(key), Some(&1), "{key}");
+                rows += usize::from(key.starts_with("row"));
+            }
+            if rows > 0 {
+                assert_eq!(site.orders_of(&format!("round{round}")).await, rows);
+            }
+        }
+        eprintln!(
+            "{}: {rounds} rounds, {accepted} accepted requests, {others} others",
+            site.store()
+        );
+    })
+    .await;
+}
+
+/// A request of a round, and its answer if that has come.
+struct Sent {
+    call: Call,
+    key: String,
+    seen: Option<Reply>,
+}
+
+const CLIENTS: usize = 8;
+
+/// Where the requests of a client go, and what its keys begin with.
+fn aim(site: &Site, client: usize) -> (&'static str, &'static str) {
+    let sql = matches!(site.store(), Store::Sqlite | Store::Postgres | Store::MySql);
+    match client % 2 {
+        1 if sql => ("/transactional", "row"),
+        _ => ("/default", "line"),
+    }
+}
+
+/// Sends requests one after the other from some clients, and SIGTERM at a random moment.
+async fn under_load_until_terminated(site: &mut Site, round: usize) -> Vec<Sent> {
+    let user = format!("round{round}");
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (path, kind) = aim(site, client);
+            let order = site.post(path).user(&user).json("{}");
+            tokio::spawn(async move {
+                let mut sent = Vec::new();
+                loop {
+                    let key = format!("{kind}-{round}-{client}-{}", sent.len());
+                    let call = order.clone().key(&key);
+                    let slow = call.clone().delay_ms(rand::random_range(0..60));
+                    let answer = slow.try_send().await.ok();
+                    let refused = answer.as_ref().is_none_or(|reply| reply.status == 503);
+                    let seen = answer.filter(|reply| reply.status == 201);
+                    sent.push(Sent { call, key, seen });
+                    if refused {
+                        return sent;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(rand::random_range(50..400))).await;
+    terminated(site).await;
+    join_all(clients)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect()
+}
+
+/// Sends a request from each of some clients, lets all of them reset their connections at a random
+/// moment, and then SIGTERM: no connection keeps the server from ending.
+async fn deserted_and_terminated(site: &mut Site, round: usize) -> Vec<Sent> {
+    let user = format!("round{round}");
+    let token = site.token(&user);
+    let (mut sent, mut connections) = (Vec::new(), Vec::new());
+    for client in 0..CLIENTS {
+        let (path, kind) = aim(site, client);
+        let key = format!("{kind}-{round}-{client}");
+        let delay = rand::random_range(0..600).to_string();
+        let headers: [(&str, &[u8]); 4] = [
+            ("Authorization", token.as_bytes()),
+            ("Idempotency-Key", key.as_bytes()),
+            ("Content-Type", b"application/json"),
+            ("X-Lab-Delay-Ms", delay.as_bytes()),
+        ];
+        let mut connection = site.connect().await;
+        let post = request("POST", path, &headers, b"{}");
+        connection.send(&post).await.unwrap();
+        connections.push(connection);
+        let call = site.post(path).user(&user).key(&key).json("{}");
+        let seen = None;
+        sent.push(Sent { call, key, seen });
+    }
+    sleep(Duration::from_millis(rand::random_range(20..200))).await;
+    for connection in connections {
+        connection.reset();
+    }
+    // The server learns of it before the signal.
+    sleep(Duration::from_millis(50)).await;
+    terminated(site).await;
+    sent
+}
+
+async fn terminated(site: &mut Site) {
+    let told = Instant::now();
+    site.lab.signal(Signal::SIGTERM);
+    let status = site.lab.ended(LIMIT).await;
+    assert_eq!(status.code(), Some(0), "{}", site.lab.log());
+    assert!(told.elapsed() < LIMIT);
 }

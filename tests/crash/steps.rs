@@ -76,3 +76,19 @@ async fn an_owner_that_wakes_up_unnoticed_runs_its_steps() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_step_whose_result_cannot_be_saved_at_once_is_saved_later_and_not_run_again() {
+    let failing = ["--fail", "save-steps=3", "--lease", "5s"];
+    Site::on_these(durable(), LAB, &failing, async |site| {
+        let order = site.post("/steps").key("k").json("{}");
+        let first = order.send().await;
+        first.assert_created();
+        assert_eq!(first.json()["attempt"], 1);
+        for step in ["step:reserve", "step:charge"] {
+            assert_eq!(site.journal.of(step, "k").len(), 1, "{step}");
+        }
+        assert_replay(&first, &order.send().await);
+    })
+    .await;
+}

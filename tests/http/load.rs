@@ -1,14 +1,19 @@
 //! Under load: numbers that must hold. The full ones are run with `IDEM_TEST_SCALE=full`.
 
 use actix_web::{App, HttpResponse, web};
-use futures_util::future::join_all;
-use idem_runtime::idempotent;
+use futures_util::{StreamExt, future::join_all, stream};
+use idem_runtime::{Context, idempotent, testing::Method};
 use idem_tests::{
-    harness::{Connection, InProcess, request, scaled},
-    services::{Store, is_selected},
+    harness::{Connection, InProcess, each, request, scaled},
+    services::{Store, is_selected, selected},
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
-use std::{collections::HashMap, str::FromStr, time::Duration};
+use std::{
+    collections::HashMap,
+    str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// Writes to the very file that the records are in.
@@ -104,4 +109,100 @@ async fn sqlite_serves_many_connections_while_handlers_write_to_its_file() {
         entered.len()
     );
     drop(app);
+}
+
+/// The lease of [`long`].
+const LEASE: Duration = Duration::from_secs(1);
+
+/// Handlers that have begun, and how long each takes.
+struct Long {
+    begun: AtomicUsize,
+    length: Duration,
+}
+
+#[idempotent(scope = "user", ttl = "1h", lease = "1s", abandoned = "rerun")]
+async fn long(context: Context, long: web::Data<Long>) -> HttpResponse {
+    long.begun.fetch_add(1, Ordering::SeqCst);
+    tokio::time::sleep(long.length).await;
+    HttpResponse::Created().body(context.attempt().to_string())
+}
+
+#[tokio::test]
+async fn handlers_beyond_their_lease_are_not_taken_over_and_are_renewed_together() {
+    // C6
+    let (handlers, length) = scaled(
+        (50, Duration::from_millis(2500)),
+        (500, Duration::from_secs(4)),
+    );
+    each(selected(), async |store| {
+        let (builder, calls, place) = InProcess::counted(store).await;
+        // A machine busy with many tests must not look like a store that is down.
+        let builder = builder.store_timeout(Duration::from_secs(10));
+        let idempotency = builder.build().unwrap();
+        let state = web::Data::new(Long {
+            begun: AtomicUsize::new(0),
+            length,
+        });
+        let data = state.clone();
+        let app = InProcess::serve(place, move || {
+            App::new()
+                .app_data(idempotency.clone())
+                .app_data(data.clone())
+                .route("/long", web::post().to(long))
+        });
+        let client = reqwest::Client::new();
+        let post = |index: usize| {
+            let post = client.post(format!("http://{}/long", app.address));
+            let post = post.header("authorization", "alice");
+            post.header("idempotency-key", format!("k{index}")).send()
+        };
+        let begun = Instant::now();
+        let firsts: Vec<_> = (0..handlers).map(|n| tokio::spawn(post(n))).collect();
+        while state.begun.load(Ordering::SeqCst) < handlers {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "not all have begun"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Without renewal every one of them could be taken over then.
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        let (mut refused, mut replayed) = (0, 0);
+        let duplicates = stream::iter((0..handlers).map(post)).buffer_unordered(50);
+        for duplicate in duplicates.collect::<Vec<_>>().await {
+            let duplicate = duplicate.unwrap();
+            match duplicate.status().as_u16() {
+                409 => refused += 1,
+                // The first of them may have ended meanwhile.
+                201 if duplicate.headers().contains_key("idempotent-replayed") => replayed += 1,
+                other => panic!("{other}"),
+            }
+        }
+        for first in firsts {
+            let first = first.await.unwrap().unwrap();
+            assert_eq!(first.status().as_u16(), 201);
+            assert!(first.headers().get("idempotent-replayed").is_none());
+            assert_eq!(first.text().await.unwrap(), "1");
+        }
+        let took = begun.elapsed();
+        assert_eq!(
+            state.begun.load(Ordering::SeqCst),
+            handlers,
+            "one was taken over"
+        );
+        let renewals = calls.calls(Method::Renew);
+        let intervals = took.as_secs_f64() / (LEASE / 3).as_secs_f64();
+        eprintln!(
+            "{store}: {handlers} handlers, {refused} duplicates refused, {replayed} replayed, \
+             {renewals} renewals in {intervals:.1} intervals"
+        );
+        // Claims that are half an interval apart or more are renewed apart.
+        let most = 2.0 * intervals + 2.0;
+        assert!(
+            (renewals as f64) <= most,
+            "{renewals} renewals, at most {most}"
+        );
+        assert!(renewals >= 2, "{renewals} renewals");
+    })
+    .await;
 }

@@ -226,3 +226,29 @@ async fn many_requests_at_once_are_all_refused_in_time() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn while_the_database_is_away_no_transaction_begins_and_afterwards_each_is_one_row() {
+    // I1
+    let mut stores = breakable();
+    stores.retain(|store| matches!(store, Store::Sqlite | Store::Postgres | Store::MySql));
+    on_each_line(stores, &BUDGET_FLAG, async |mut line, site| {
+        for frozen in [false, true] {
+            if frozen {
+                line.freeze().await;
+            } else {
+                line.cut().await;
+            }
+            let user = format!("u-{frozen}");
+            let order = site.post("/transactional").user(&user).key("k").json("{}");
+            let begun = Instant::now();
+            assert_refused(&order.send().await, begun.elapsed());
+            line.heal().await;
+            let back = recovered(&order, LEASE).await;
+            back.assert_created();
+            assert_replay(&back, &recovered(&order, LEASE).await);
+            assert_eq!(site.orders_of(&user).await, 1);
+        }
+    })
+    .await;
+}

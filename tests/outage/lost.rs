@@ -2,7 +2,7 @@
 
 use crate::{
     BUDGET, BUDGET_FLAG, SLACK,
-    line::{breakable, on_each_line, on_each_relay},
+    line::{Line, behind_a_relay, breakable, on_each_line, on_each_relay},
     logged, recovered,
 };
 use idem_tests::{
@@ -185,6 +185,43 @@ async fn a_store_that_goes_while_a_handler_runs_costs_nobody_an_answer() {
             assert_replay(&first, &recovered(&order, LEASE).await);
             assert_eq!(site.journal.effects(&key), 1);
             assert_eq!(site.journal.of("start", &key).len(), 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_link_breaks_is_whole_or_has_never_been() {
+    // A6, I4
+    let mut stores = behind_a_relay();
+    stores.retain(|store| *store != Store::Redis);
+    on_each_line(stores, &flags(), async |line, site| {
+        let Line::Relay(proxy) = line else {
+            unreachable!("a store with one server is behind a relay")
+        };
+        for (index, (moment, fault)) in CELLS.into_iter().enumerate() {
+            let cell = format!("{moment:?} {fault:?}");
+            let user = format!("u{index}");
+            let order = site.post("/transactional").user(&user).key("k").json("{}");
+            proxy.trap(b"COMMIT".as_slice(), moment, fault);
+            let begun = Instant::now();
+            let first = order.send().await;
+            assert!(begun.elapsed() < BUDGET + SLACK, "{cell}: {first:?}");
+            first.assert_problem(503, "store-unavailable");
+            let detail = first.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("not known"), "{cell}: {detail}");
+            assert_eq!(proxy.sprung(), index + 1, "{cell}");
+            proxy.heal();
+            let answer = recovered(&order, LEASE).await;
+            assert_eq!(answer.status, 201, "{cell}: {answer:?}");
+            match (moment, fault) {
+                // It gets through when the link thaws, if the database has not ended it before.
+                (Moment::Before, Fault::Freeze) => {}
+                (Moment::Before, _) => answer.assert_created(),
+                (Moment::After(_), _) => assert!(answer.is_replay(), "{cell}: {answer:?}"),
+            }
+            assert_eq!(order.send().await.body, answer.body, "{cell}");
+            assert_eq!(site.orders_of(&user).await, 1, "{cell}");
         }
     })
     .await;

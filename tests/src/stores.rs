@@ -20,6 +20,8 @@ pub struct Request {
     pub memory_records: usize,
     /// Pause before every completion; zero: none.
     pub slow_complete: Duration,
+    /// Methods whose first so many calls fail and are not carried out.
+    pub failing: Vec<(Method, u64)>,
     /// What every key in Redis begins with, if not the default.
     pub key_prefix: Option<String>,
 }
@@ -32,6 +34,7 @@ impl Request {
             connections: 10,
             memory_records: MemoryStore::DEFAULT_RECORDS,
             slow_complete: Duration::ZERO,
+            failing: Vec::new(),
             key_prefix: None,
         }
     }
@@ -130,15 +133,20 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
         }
         _ => return Err(unknown(scheme)),
     };
-    let store = if request.slow_complete.is_zero() {
+    let store = if request.slow_complete.is_zero() && request.failing.is_empty() {
         store
     } else {
-        let slow = FaultStore::over(store);
-        let late = Fault::DelayBefore(request.slow_complete);
-        slow.script(Method::Complete, Occasion::Always, late);
-        // Transactions would go past what slows the store down, so there are none.
+        let faulty = FaultStore::over(store);
+        if !request.slow_complete.is_zero() {
+            let late = Fault::DelayBefore(request.slow_complete);
+            faulty.script(Method::Complete, Occasion::Always, late);
+        }
+        for (method, count) in &request.failing {
+            faulty.script(*method, Occasion::Next(*count), Fault::FailBefore);
+        }
+        // Transactions would go past what comes between, so there are none.
         database = Database::None;
-        Arc::new(slow)
+        Arc::new(faulty)
     };
     Ok(Opened {
         store,

@@ -10,7 +10,7 @@ use crate::{
         Abandonment, EffectivePolicy, KeyFormat, Mismatch, OnStoreError, Options, ServerError,
     },
     problem::Problem,
-    reconcile::{self, Values},
+    reconcile::{self, DEFAULT_RECONCILE_PATIENCE, Values},
     registry::{Route, routes},
     scope::{GLOBAL, Scope, ScopeValue, column},
     store::Store,
@@ -105,6 +105,7 @@ impl Idempotency {
             sweep_period: Some(DEFAULT_SWEEP_PERIOD),
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
             orphans_period: Some(DEFAULT_ORPHANS_PERIOD),
+            reconcile_patience: DEFAULT_RECONCILE_PATIENCE,
             values: Values::new(),
             not_served: Vec::new(),
             drain_limit: DEFAULT_DRAIN_LIMIT,
@@ -239,6 +240,7 @@ pub struct IdempotencyBuilder {
     sweep_period: Option<Duration>,
     reconcile_period: Duration,
     orphans_period: Option<Duration>,
+    reconcile_patience: Duration,
     values: Values,
     not_served: Vec<&'static str>,
     drain_limit: Duration,
@@ -457,6 +459,19 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// How long one reconciling function may take; one that takes longer is given up, and its record
+    /// asked about again later. A record that is being asked about is nobody else's for twice this
+    /// long, so that is also how long it stays where the process that asks dies. Default: 30 seconds.
+    #[must_use]
+    pub fn reconcile_patience(mut self, patience: Duration) -> Self {
+        if patience.is_zero() {
+            self.mistakes
+                .push("a reconcile patience of zero leaves no time to ask".to_owned());
+        }
+        self.reconcile_patience = patience;
+        self
+    }
+
     /// Gives reconciling functions a value they need, such as a client of the payment gateway; they
     /// get it with [`Abandoned::value`](crate::Abandoned::value), by its type.
     #[must_use]
@@ -640,6 +655,7 @@ impl IdempotencyBuilder {
             self.values,
             &in_flight,
             self.reconcile_period,
+            self.reconcile_patience,
             |route| serves(&self.not_served, route),
             &runtime,
         );

@@ -1,6 +1,6 @@
 //! Responses on their way into a record and out of it.
 
-use crate::record::StoredResponse;
+use crate::{fail_points::point, record::StoredResponse};
 use actix_web::{
     HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
@@ -196,7 +196,8 @@ fn is_event_stream(response: &HttpResponse) -> bool {
 
 /// The next chunk of a body.
 pub(crate) async fn next_chunk(body: &mut BoxBody) -> Option<Result<Bytes, BoxError>> {
-    std::future::poll_fn(|cx| body.as_pin_mut().poll_next(cx)).await
+    let chunk = std::future::poll_fn(|cx| body.as_pin_mut().poll_next(cx));
+    point!("body.chunk", chunk).await
 }
 
 /// A body read as far as it may be kept.
@@ -280,7 +281,7 @@ const TOO_SHORT: &str = "the body ended before its announced length";
 /// Passes a body on for as long as somebody receives it.
 pub(crate) async fn pass(mut body: BoxBody, client: LiveSender) {
     while let Some(chunk) = next_chunk(&mut body).await {
-        if client.send(chunk).await.is_err() {
+        if point!("body.pass", client.send(chunk)).await.is_err() {
             return;
         }
     }

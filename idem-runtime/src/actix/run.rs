@@ -10,6 +10,7 @@ use crate::{
     context::{ClaimContext, Context, StepsOf},
     drain::Ticket,
     engine::{Decision, LiveClaim, Request, Settled},
+    fail_points::point,
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
@@ -70,7 +71,8 @@ where
     if admitted.unfolds_too_far(&body).await {
         return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
     }
-    let args = match Args::from_request(&request, &mut body.payload()).await {
+    let extracted = Args::from_request(&request, &mut body.payload());
+    let args = match point!("run.extractors", extracted).await {
         Ok(args) => args,
         Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
         Err(error) => return Err(error.into()),
@@ -179,14 +181,11 @@ impl Admitted {
         body: KeptBody,
         section: Section,
     ) -> Result<HttpResponse, Error> {
-        let Some(scope) = self
-            .shared
-            .resolve_scope(self.policy.scope, &self.request)
-            .await?
-        else {
+        let scope = self.shared.resolve_scope(self.policy.scope, &self.request);
+        let Some(scope) = point!("run.scope", scope).await? else {
             return Ok(self.refuse(ProblemKind::ScopeUnresolved));
         };
-        match body.finish().await {
+        match point!("run.body", body.finish()).await {
             Ok(()) => {}
             Err(BodyError::TooLarge) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
             Err(BodyError::Broken(error)) => return Err(error.into()),
@@ -233,7 +232,7 @@ impl Admitted {
             Ok(Poll::Pending) => drop(rt::spawn(section)),
             Ok(Poll::Ready(())) | Err(_) => drop(section),
         }
-        Ok(answered.await.unwrap_or_else(|_| {
+        Ok(point!("run.answered", answered).await.unwrap_or_else(|_| {
             tracing::error!("the section of a request ended without an answer");
             shared.problem(&Problem::new(ProblemKind::HandlerPanicked), &http_request)
         }))
@@ -293,7 +292,7 @@ impl Admitted {
             return false;
         }
         // What is wrong with it otherwise, the extractors will find and say.
-        if body.finish().await.is_err() {
+        if point!("run.compressed_body", body.finish()).await.is_err() {
             return false;
         }
         let options = fingerprint::Options::default().max_decoded(self.policy.max_body);
@@ -335,7 +334,8 @@ impl Admitted {
 
     /// What the handler gives, or `None` and a log line if it panics.
     pub(crate) async fn caught<T>(&self, running: impl Future<Output = T>) -> Option<T> {
-        match AssertUnwindSafe(running).catch_unwind().await {
+        let running = AssertUnwindSafe(running).catch_unwind();
+        match point!("run.handler", running).await {
             Ok(given) => Some(given),
             Err(panic) => {
                 tracing::error!(
@@ -439,12 +439,12 @@ impl Admitted {
                 Ok(chunk) if copy.len() + chunk.len() > self.policy.max_response => {
                     claim.complete(tombstone).await;
                     self.saved();
-                    let _ = client.send(Ok(chunk)).await;
+                    let _ = point!("stream.over_limit", client.send(Ok(chunk))).await;
                     return pass(body, client).await;
                 }
                 Ok(chunk) => {
                     copy.extend_from_slice(&chunk);
-                    let _ = client.send(Ok(chunk)).await;
+                    let _ = point!("stream.chunk", client.send(Ok(chunk))).await;
                 }
                 Err(error) => {
                     tracing::error!(
@@ -452,7 +452,7 @@ impl Admitted {
                         "the response's stream broke off and cannot be retained: {error}"
                     );
                     claim.complete(tombstone).await;
-                    let _ = client.send(Err(error)).await;
+                    let _ = point!("stream.broken", client.send(Err(error))).await;
                     return;
                 }
             }
@@ -532,7 +532,7 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
         Collected::TooLarge { size, read, rest } => {
             let (client, live) = LiveBody::new(size);
             send(head.set_body(BoxBody::new(live)));
-            if !read.is_empty() && client.send(Ok(read)).await.is_err() {
+            if !read.is_empty() && point!("respond.read", client.send(Ok(read))).await.is_err() {
                 return;
             }
             pass(rest, client).await;

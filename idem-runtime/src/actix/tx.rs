@@ -11,6 +11,7 @@ use crate::{
     },
     context::{ClaimContext, StepsOf},
     engine::{Engine, Request},
+    fail_points::point,
     outcome::{Verdict, verdict},
     policy::EffectivePolicy,
     problem::{Problem, ProblemKind},
@@ -92,7 +93,8 @@ where
     if admitted.unfolds_too_far(&body).await {
         return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
     }
-    let args = match Args::from_request(&request, &mut body.payload()).await {
+    let extracted = Args::from_request(&request, &mut body.payload());
+    let args = match point!("tx.extractors", extracted).await {
         Ok(args) => args,
         Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
         Err(error) => return Err(error.into()),

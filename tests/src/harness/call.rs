@@ -132,12 +132,20 @@ impl Call {
         self.header("x-lab-crash", at)
     }
 
+    /// The process aborts at this point of the toolkit's own flow when it comes there for the `nth`
+    /// time (`X-Lab-Fail-Point`).
+    #[must_use]
+    pub fn fail_point(self, name: &str, moment: &str, nth: u32) -> Call {
+        self.header("x-lab-fail-point", format!("{name} {moment} {nth}"))
+    }
+
     /// The same request without any fault knob.
     #[must_use]
     pub fn calm(self) -> Call {
         self.without("x-lab-respond")
             .without("x-lab-delay-ms")
             .without("x-lab-crash")
+            .without("x-lab-fail-point")
     }
 
     /// Sends it.

@@ -9,8 +9,8 @@ use actix_web::{
     body::MessageBody,
     dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse},
 };
-use idem_runtime::{Idempotency, IdempotencyBuilder};
-use std::net::SocketAddr;
+use idem_runtime::{Idempotency, IdempotencyBuilder, testing::CountingStore};
+use std::{net::SocketAddr, sync::Arc};
 
 /// A server in the test's own process; stopped when dropped.
 #[derive(Debug)]
@@ -39,17 +39,20 @@ impl InProcess {
     ///
     /// If the store cannot be opened.
     pub async fn configuration_in(place: Fresh) -> (IdempotencyBuilder, Fresh) {
-        let request = stores::Request {
-            key_prefix: Some(format!("{}:", place.name())),
-            ..stores::Request::of(place.url())
-        };
-        let opened = stores::open(&request).await;
-        let store = opened.expect("the store can be opened").store;
-        let builder = Idempotency::builder_on(store).scope("user", |request: HttpRequest| {
-            let line = request.headers().get("authorization")?;
-            line.to_str().ok().map(str::to_owned)
-        });
-        (builder, place)
+        let store = store_at(&place).await;
+        (builder_on(store), place)
+    }
+
+    /// The same with a counter of its store's calls, which opens no transactions.
+    ///
+    /// # Panics
+    ///
+    /// As [`configuration`](Self::configuration).
+    pub async fn counted(store: Store) -> (IdempotencyBuilder, CountingStore, Fresh) {
+        let place = services::fresh(store).await;
+        let counting = CountingStore::over(store_at(&place).await);
+        let builder = builder_on(Arc::new(counting.clone()));
+        (builder, counting, place)
     }
 
     /// Serves an application.
@@ -85,6 +88,22 @@ impl InProcess {
             _place: place,
         }
     }
+}
+
+async fn store_at(place: &Fresh) -> Arc<dyn idem_runtime::store::Store> {
+    let request = stores::Request {
+        key_prefix: Some(format!("{}:", place.name())),
+        ..stores::Request::of(place.url())
+    };
+    let opened = stores::open(&request).await;
+    opened.expect("the store can be opened").store
+}
+
+fn builder_on(store: Arc<dyn idem_runtime::store::Store>) -> IdempotencyBuilder {
+    Idempotency::builder_on(store).scope("user", |request: HttpRequest| {
+        let line = request.headers().get("authorization")?;
+        line.to_str().ok().map(str::to_owned)
+    })
 }
 
 impl Drop for InProcess {

@@ -116,6 +116,15 @@ impl Lab {
         let _ = self.child.wait();
     }
 
+    /// How it has ended, if it has.
+    ///
+    /// # Panics
+    ///
+    /// If the system does not tell.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("its state can be asked for")
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
@@ -124,7 +133,7 @@ impl Lab {
     pub async fn ended(&mut self, patience: Duration) -> ExitStatus {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
-            if let Some(status) = self.child.try_wait().expect("its state can be asked for") {
+            if let Some(status) = self.has_ended() {
                 return status;
             }
             assert!(

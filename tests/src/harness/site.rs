@@ -210,6 +210,19 @@ impl Site {
             .collect()
     }
 
+    /// How many orders transactional handlers committed for this user.
+    ///
+    /// # Panics
+    ///
+    /// If the lab cannot list them.
+    pub async fn orders_of(&self, user: &str) -> usize {
+        let listed = self.call(Method::GET, "/lab/orders").send().await;
+        let rows = listed.json();
+        let user = format!("{user}-{}", self.tag);
+        let rows = rows.as_array().expect("a list of rows").iter();
+        rows.filter(|row| row["user_name"] == user).count()
+    }
+
     /// A metric's value, by its name and labels as they are printed; 0 if there is none.
     ///
     /// # Panics

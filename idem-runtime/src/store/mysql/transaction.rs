@@ -7,6 +7,7 @@ use super::{
     statement::{Answered, Statement, Value},
 };
 use crate::{
+    fail_points::point,
     record::{Answer, FORMAT, Record, RecordId, Status},
     store::{
         Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore, conflict,
@@ -154,7 +155,10 @@ impl MySqlStore {
 
     async fn try_claimed(&self, claim: &Claim) -> Result<Option<Begun<MySqlConnection>>, Trouble> {
         // What is left standing is found without a transaction.
-        let found = match self.find(&claim.id).await.map_err(Trouble::Own)? {
+        let found = point!("mysql.look", self.find(&claim.id))
+            .await
+            .map_err(Trouble::Own)?;
+        let found = match found {
             None => Found::Nothing,
             Some(row) if !flag(&row, "live") => Found::Expired(owner_of(&row)),
             Some(row) => {
@@ -225,10 +229,8 @@ struct Open {
 
 impl Open {
     async fn run(&mut self, statement: SqlStr) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(statement)
-            .execute(self.session.connection())
-            .await
-            .map(drop)
+        let run = sqlx::raw_sql(statement).execute(self.session.connection());
+        point!("mysql.run", run).await.map(drop)
     }
 
     async fn send(
@@ -237,8 +239,8 @@ impl Open {
         values: &[Value<'_>],
     ) -> Result<Answered, Trouble> {
         let statement = statement(&self.statements).sendable();
-        statement
-            .send(self.session.connection(), values)
+        let sent = statement.send(self.session.connection(), values);
+        point!("mysql.statement", sent)
             .await
             .map_err(Trouble::at(statement.doing))
     }

@@ -7,6 +7,7 @@ use super::{
     statement::{Sending, Statement, Value},
 };
 use crate::{
+    fail_points::point,
     record::{Answer, FORMAT, RecordId, Status, millis},
     store::{
         Begun, Claim, Connection, OpenTransaction, Store, StoreError, TransactionalStore, conflict,
@@ -87,7 +88,9 @@ impl PostgresStore {
 
     async fn try_claimed(&self, claim: &Claim) -> Result<Option<Begun<PgConnection>>, Trouble> {
         // What is left standing is found without a transaction.
-        let found = self.get(&claim.id).await.map_err(Trouble::Own)?;
+        let found = point!("postgres.look", self.get(&claim.id))
+            .await
+            .map_err(Trouble::Own)?;
         if let Some(record) = found.filter(|record| stands(claim, record)) {
             return Ok(Some(Begun::Standing(Box::new(record))));
         }
@@ -130,10 +133,8 @@ struct Open {
 
 impl Open {
     async fn run(&mut self, statement: &'static str) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(statement)
-            .execute(self.session.connection())
-            .await
-            .map(drop)
+        let run = sqlx::raw_sql(statement).execute(self.session.connection());
+        point!("postgres.savepoint", run).await.map(drop)
     }
 
     async fn send(
@@ -142,8 +143,8 @@ impl Open {
         values: &[Value<'_>],
     ) -> Result<Vec<PgRow>, Trouble> {
         let statement = statement(&self.statements);
-        statement
-            .run(self.session.connection(), self.sending, values)
+        let run = statement.run(self.session.connection(), self.sending, values);
+        point!("postgres.statement", run)
             .await
             .map_err(Trouble::at(statement.doing))
     }

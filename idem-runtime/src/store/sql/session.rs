@@ -1,6 +1,7 @@
 //! An open transaction on a pooled connection.
 
 use super::Connections;
+use crate::fail_points::point;
 use sqlx::{Database, SqlStr, pool::PoolConnection};
 use sqlx_core::transaction::TransactionManager as _;
 
@@ -20,14 +21,15 @@ impl<DB: Database> Session<DB> {
         connections: &Connections<DB>,
     ) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            connection: connections.acquire().await?,
+            connection: point!("session.acquire", connections.acquire()).await?,
             at_rest: false,
         })
     }
 
     /// Begins with this statement, which has to leave a transaction open.
     pub(in crate::store) async fn begin(&mut self, statement: SqlStr) -> Result<(), sqlx::Error> {
-        DB::TransactionManager::begin(&mut self.connection, Some(statement)).await
+        let begun = DB::TransactionManager::begin(&mut self.connection, Some(statement));
+        point!("session.begin", begun).await
     }
 
     pub(in crate::store) fn connection(&mut self) -> &mut DB::Connection {
@@ -38,19 +40,22 @@ impl<DB: Database> Session<DB> {
     /// the driver would otherwise take the transaction's end for that of the inner one.
     pub(in crate::store) async fn end_inner(&mut self) -> Result<(), sqlx::Error> {
         while DB::TransactionManager::get_transaction_depth(&self.connection) > 1 {
-            DB::TransactionManager::rollback(&mut self.connection).await?;
+            let inner = DB::TransactionManager::rollback(&mut self.connection);
+            point!("session.end_inner", inner).await?;
         }
         Ok(())
     }
 
     pub(in crate::store) async fn commit(&mut self) -> Result<(), sqlx::Error> {
         self.end_inner().await?;
-        DB::TransactionManager::commit(&mut self.connection).await
+        let committed = DB::TransactionManager::commit(&mut self.connection);
+        point!("session.commit", committed).await
     }
 
     pub(in crate::store) async fn rollback(&mut self) -> Result<(), sqlx::Error> {
         self.end_inner().await?;
-        DB::TransactionManager::rollback(&mut self.connection).await
+        let ended = DB::TransactionManager::rollback(&mut self.connection);
+        point!("session.rollback", ended).await
     }
 
     /// Gives the connection back after the transaction has come to its end.

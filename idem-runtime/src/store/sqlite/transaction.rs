@@ -10,6 +10,7 @@ use super::{
     operations::{Complete, Look, Take},
 };
 use crate::{
+    fail_points::point,
     record::{Answer, RecordId},
     store::{
         Begun, Claim, Claimed, Connection, OpenTransaction, Store, StoreError, TransactionalStore,
@@ -39,7 +40,7 @@ pub(super) fn turn(options: SqliteConnectOptions) -> SqlitePool {
 async fn begin(turn: &SqlitePool) -> Result<Open, StoreError> {
     let since = Instant::now();
     loop {
-        match turn.begin_with("BEGIN IMMEDIATE").await {
+        match point!("sqlite.begin", turn.begin_with("BEGIN IMMEDIATE")).await {
             Ok(transaction) => {
                 return Ok(Open {
                     transaction,
@@ -66,15 +67,16 @@ const BACK_TO_MARK: &str = "ROLLBACK TO idem_claimed";
 
 impl Open {
     async fn run(&mut self, statement: &'static str) -> Result<(), StoreError> {
-        sqlx::query(statement)
-            .execute(&mut *self.transaction)
+        let run = sqlx::query(statement).execute(&mut *self.transaction);
+        point!("sqlite.savepoint", run)
             .await
             .map(drop)
             .map_err(|error| StoreError::unavailable(statement, error))
     }
 
     async fn carry_out<O: Operation>(&mut self, operation: O) -> Result<O::Output, StoreError> {
-        let done = operation.carry_out(&mut self.transaction).await;
+        let done = operation.carry_out(&mut self.transaction);
+        let done = point!("sqlite.statement", done).await;
         done.map_err(|trouble| match trouble {
             Trouble::Own(error) => error,
             Trouble::Statement(error) | Trouble::Connection(error) => {
@@ -88,12 +90,12 @@ impl Open {
             let answer = answer.clone();
             self.carry_out(Complete { id, owner, answer }).await?;
         }
-        let committed = self.transaction.commit().await;
+        let committed = point!("sqlite.commit", self.transaction.commit()).await;
         committed.map_err(|error| StoreError::unavailable("committing", error))
     }
 
     async fn abandon(self) {
-        if let Err(error) = self.transaction.rollback().await {
+        if let Err(error) = point!("sqlite.rollback", self.transaction.rollback()).await {
             // Without a commit nothing has happened.
             tracing::warn!(%error, "a transaction was not rolled back properly");
         }
@@ -132,7 +134,8 @@ impl TransactionalStore<SqliteConnection> for SqliteStore {
 
     async fn begin_claimed(&self, claim: &Claim) -> Result<Begun<SqliteConnection>, StoreError> {
         // What stands there, and is to be left standing, is answered without the write lock.
-        if let Some(Claimed::Standing(record)) = self.read(Look(claim.clone())).await? {
+        let look = self.read(Look(claim.clone()));
+        if let Some(Claimed::Standing(record)) = point!("sqlite.look", look).await? {
             return Ok(Begun::Standing(record));
         }
         let mut open = begin(&self.shared.turn).await?;

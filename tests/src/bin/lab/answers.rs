@@ -6,6 +6,7 @@ use crate::{
 };
 use actix_web::{
     HttpResponse, ResponseError,
+    error::ErrorInternalServerError,
     http::{
         StatusCode,
         header::{self, HeaderName, HeaderValue},
@@ -94,7 +95,7 @@ impl ResponseError for Failure {
 
 pub(crate) fn answer(respond: Respond, order: &Created<'_>) -> Outcome {
     Ok(match respond {
-        Respond::Created | Respond::Panic => created(order),
+        Respond::Created | Respond::Panic | Respond::Nested => created(order),
         Respond::Status(status) | Respond::NoEffect(status) => with_status(status, "lab"),
         Respond::Fail(status) => {
             return Err(Failure {
@@ -122,6 +123,14 @@ pub(crate) fn answer(respond: Respond, order: &Created<'_>) -> Outcome {
             .content_type("application/octet-stream")
             .streaming(stream::iter((0..chunks).map(|_| {
                 Ok::<_, actix_web::Error>(Bytes::from_static(&[b'x'; CHUNK]))
+            }))),
+        Respond::Broken(chunks) => HttpResponse::Ok()
+            .content_type("application/octet-stream")
+            .streaming(stream::iter((0..=chunks).map(move |chunk| {
+                if chunk == chunks {
+                    return Err(ErrorInternalServerError("the stream breaks off"));
+                }
+                Ok(Bytes::from_static(&[b'x'; CHUNK]))
             }))),
         Respond::Sse => events(),
         Respond::Headers => headers(order),

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum, error::ErrorKind, value_parser};
-use idem_runtime::policy::OnStoreError;
+use idem_runtime::{policy::OnStoreError, testing::Method};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A server on which every promise of the toolkit can be checked over HTTP.
@@ -58,6 +58,19 @@ pub(crate) struct Args {
     /// Delays every saving of an answer in the store, which then opens no transactions; 0: off.
     #[arg(long, value_name = "DUR", default_value = "0", value_parser = duration)]
     pub(crate) slow_complete: Duration,
+    /// Lets the first N calls of a method fail, which are then not carried out, on a store that
+    /// opens no transactions; may be repeated. Methods: claim, renew, complete, release, save-steps.
+    #[arg(long, value_name = "METHOD=N", value_parser = failing)]
+    pub(crate) fail: Vec<(Method, u64)>,
+    /// The reconciling function never knows what became of a request.
+    #[arg(long)]
+    pub(crate) undecided: bool,
+    /// Pause between two rounds of asking what became of abandoned requests.
+    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration)]
+    pub(crate) reconcile_every: Duration,
+    /// How long the reconciling function may take.
+    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration)]
+    pub(crate) reconcile_patience: Duration,
 }
 
 /// On or off.
@@ -111,6 +124,20 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it like 500ms, 2s or 1h"))
+}
+
+fn failing(text: &str) -> Result<(Method, u64), String> {
+    let (method, count) = text.split_once('=').ok_or("write it like complete=1")?;
+    let method = match method {
+        "claim" => Method::Claim,
+        "renew" => Method::Renew,
+        "complete" => Method::Complete,
+        "release" => Method::Release,
+        "save-steps" => Method::SaveSteps,
+        _ => return Err(format!("there is no method {method:?}")),
+    };
+    let count = count.parse().map_err(|_| "it is not a number")?;
+    Ok((method, count))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

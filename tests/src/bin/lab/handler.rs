@@ -58,6 +58,7 @@ impl Job {
     /// The same with a row in the table of orders, written through the handler's transaction.
     pub(crate) async fn run_in_transaction(self, body: &[u8], tx: &mut impl Enter) -> Outcome {
         let user_name = self.caller.user.clone();
+        let leaves_open = matches!(self.knobs.respond, Respond::Nested);
         self.around(body, async |run| {
             let order = Order {
                 id: run.order,
@@ -65,6 +66,9 @@ impl Job {
                 body_sha256: run.body_sha256.clone(),
             };
             tx.enter(&order).await?;
+            if leaves_open {
+                tx.leave_open().await?;
+            }
             run.write("effect")
         })
         .await

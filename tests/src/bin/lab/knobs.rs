@@ -36,8 +36,12 @@ pub(crate) enum Respond {
     Utf8(usize),
     /// Chunks of one KiB.
     Stream(usize),
+    /// Chunks of one KiB, after which the stream breaks off.
+    Broken(usize),
     Sse,
     Headers,
+    /// As usual, with a transaction inside the handler's left open.
+    Nested,
 }
 
 impl Respond {
@@ -108,6 +112,7 @@ fn respond(value: &str) -> Option<Respond> {
         "large" => Some(Respond::Large(count(1)?)),
         "utf8" => Some(Respond::Utf8(count(3)?)),
         "stream" => Some(Respond::Stream(count(1024)?)),
+        "broken" => Some(Respond::Broken(count(1024)?)),
         "panic" => plain(Respond::Panic),
         "empty" => plain(Respond::Empty),
         "null" => plain(Respond::Null),
@@ -115,6 +120,7 @@ fn respond(value: &str) -> Option<Respond> {
         "csv" => plain(Respond::Csv),
         "sse" => plain(Respond::Sse),
         "headers" => plain(Respond::Headers),
+        "nested" => plain(Respond::Nested),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use crate::answers::Failure;
 use idem_tests::stores::Database;
 use serde::Serialize;
-use sqlx::{MySqlConnection, PgConnection, SqliteConnection};
+use sqlx::{Connection as _, MySqlConnection, PgConnection, SqliteConnection};
 use std::time::Duration;
 
 /// Rows listed at most.
@@ -73,6 +73,9 @@ pub(crate) async fn list(database: &Database) -> Result<Vec<Order>, sqlx::Error>
 pub(crate) trait Enter {
     /// Writes the row.
     async fn enter(&mut self, order: &Order) -> Result<(), Failure>;
+
+    /// Begins another transaction inside and does not end it.
+    async fn leave_open(&mut self) -> Result<(), Failure>;
 }
 
 /// The same on each kind of connection.
@@ -87,6 +90,12 @@ macro_rules! enter {
                     .execute(self)
                     .await;
                 entered.map(drop).map_err(|error| Failure::row(&error))
+            }
+
+            async fn leave_open(&mut self) -> Result<(), Failure> {
+                let inner = self.begin().await.map_err(|error| Failure::row(&error))?;
+                std::mem::forget(inner);
+                Ok(())
             }
         }
     )*};

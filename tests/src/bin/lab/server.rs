@@ -6,7 +6,7 @@ use crate::{
     crash,
     journal::Journal,
     operator, orders,
-    reconciler::JournalFile,
+    reconciler::Witness,
     routes,
 };
 use actix_web::{
@@ -36,15 +36,21 @@ pub(crate) async fn serve(args: Args) -> Result<(), String> {
         connections: args.pool,
         memory_records: args.memory_records,
         slow_complete: args.slow_complete,
+        failing: args.fail.clone(),
         key_prefix: args.key_prefix.clone(),
     })
     .await?;
     orders::create_table(&opened.database).await?;
-    let idempotency = configure(&args, &opened)?;
+    let journal = web::Data::new(journal);
+    let idempotency = configure(&args, &opened, &journal)?;
     run(&args, idempotency, opened, journal, metrics).await
 }
 
-fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
+fn configure(
+    args: &Args,
+    opened: &Opened,
+    journal: &web::Data<Journal>,
+) -> Result<Idempotency, String> {
     let mut builder = Idempotency::builder_on(opened.store.clone());
     for handler in routes::not_served(&opened.database) {
         builder = builder.not_served(handler);
@@ -61,7 +67,13 @@ fn configure(args: &Args, opened: &Opened) -> Result<Idempotency, String> {
         .on_store_error(args.on_store_error.into())
         .sweep_every((!args.sweep.is_zero()).then_some(args.sweep))
         .drain_limit(DRAIN_LIMIT)
-        .reconcile_with(JournalFile(args.journal.clone()))
+        .reconcile_every(args.reconcile_every)
+        .reconcile_patience(args.reconcile_patience)
+        .reconcile_with(Witness {
+            journal: journal.clone(),
+            file: args.journal.clone(),
+            undecided: args.undecided,
+        })
         .build()
         .map_err(|error| error.to_string())
 }
@@ -70,10 +82,9 @@ async fn run(
     args: &Args,
     idempotency: Idempotency,
     opened: Opened,
-    journal: Journal,
+    journal: web::Data<Journal>,
     metrics: PrometheusHandle,
 ) -> Result<(), String> {
-    let journal = web::Data::new(journal);
     let revoked = web::Data::new(Revoked::default());
     let metrics = web::Data::new(metrics);
     let entries = web::Data::new(opened.entries);
@@ -94,6 +105,7 @@ async fn run(
                 .configure(operator::configure)
                 .wrap(from_fn(authenticate))
                 .wrap(from_fn(crash::before_the_answer_leaves))
+                .wrap(from_fn(crash::arm_what_is_asked_for))
                 .wrap(Condition::new(compress, Compress::default()))
         }
     };

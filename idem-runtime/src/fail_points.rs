@@ -1,0 +1,122 @@
+//! Places where the toolkit's own tests make the process die (feature `fail-points`; not for users:
+//! nothing about it is stable, and a program that has it can be made to abort).
+//!
+//! Every await of a request's flow is one, and of what goes on in the background: renewals,
+//! repairs, the reconciler. In the code they are marked with `point!`, which without the feature is
+//! the awaited future and nothing else.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// Longest time from the first wait at an await to the death there.
+const DYING: Duration = Duration::from_millis(3);
+
+/// When, at an await, the process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // there is no fourth
+pub enum Moment {
+    /// What is awaited has not begun.
+    Before,
+    /// It is under way: a random instant after it had to wait for the first time. What was asked of
+    /// a store may be carried out or not; its answer is never seen.
+    During,
+    /// It is done, and nothing that follows has begun.
+    After,
+}
+
+/// A place that has been marked in the code.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Marked(pub &'static str);
+
+inventory::collect!(Marked);
+
+#[derive(Debug)]
+struct Armed {
+    name: String,
+    moment: Moment,
+    /// Passes that are survived.
+    before: u32,
+}
+
+static ANY_ARMED: AtomicBool = AtomicBool::new(false);
+static ARMED: Mutex<Option<Armed>> = Mutex::new(None);
+
+/// The names of all points, in alphabetical order.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<_> = inventory::iter::<Marked>.into_iter().map(|m| m.0).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Makes the process abort at this point when it comes there for the `nth` time from now, counted
+/// from 1. If it does not have to wait there, and was to die meanwhile, it survives. Only the point
+/// armed last counts. False if there is no such point.
+pub fn arm(name: &str, moment: Moment, nth: u32) -> bool {
+    if !names().contains(&name) {
+        return false;
+    }
+    *ARMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Armed {
+        name: name.to_owned(),
+        moment,
+        before: nth.saturating_sub(1),
+    });
+    ANY_ARMED.store(true, Ordering::Release);
+    true
+}
+
+/// Comes to a point. Says when the process dies there, if it does.
+fn come_to(name: &str) -> Option<Moment> {
+    if !ANY_ARMED.load(Ordering::Acquire) {
+        return None;
+    }
+    let mut slot = ARMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let armed = slot.as_mut().filter(|armed| armed.name == name)?;
+    if armed.before > 0 {
+        armed.before -= 1;
+        return None;
+    }
+    slot.take().map(|armed| armed.moment)
+}
+
+pub(crate) async fn around<F: Future>(name: &'static str, future: F) -> F::Output {
+    let death = come_to(name);
+    if death == Some(Moment::Before) {
+        std::process::abort();
+    }
+    let mut future = pin!(future);
+    let output = poll_fn(|context| {
+        let poll = future.as_mut().poll(context);
+        if poll.is_pending() && death == Some(Moment::During) {
+            // The thread stands still: nothing else of this request's flow goes on, while what was
+            // sent is carried out, or not yet.
+            let part = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
+            thread::sleep(DYING.mul_f64(part));
+            std::process::abort();
+        }
+        poll
+    })
+    .await;
+    if death == Some(Moment::After) {
+        std::process::abort();
+    }
+    output
+}
+
+/// Marks the future of an await as a place where a test can make the process die.
+macro_rules! point {
+    ($name:literal, $future:expr) => {{
+        ::inventory::submit!($crate::fail_points::Marked($name));
+        $crate::fail_points::around($name, $future)
+    }};
+}
+pub(crate) use point;
