@@ -243,7 +243,15 @@ impl PostgresStore {
         let mut last = None;
         for attempt in 0..TRIES {
             pause(attempt).await;
-            let mut checkout = Checkout::from(&self.connections).await.map_err(failed)?;
+            let mut checkout = match Checkout::from(&self.connections).await {
+                Ok(checkout) => checkout,
+                // Lost while it was being opened: nothing was sent on it.
+                Err(error @ sqlx::Error::Io(_)) => {
+                    last = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(failed(error)),
+            };
             let connection = checkout.connection().map_err(failed)?;
             let sending = self.sending();
             let error = match statement.run(connection, sending, values).await {
