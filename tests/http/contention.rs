@@ -15,12 +15,16 @@ use tokio::time::{Instant, sleep};
 
 const WAIT: Duration = Duration::from_millis(200);
 const CLIENTS: usize = 20;
+/// Twenty of these, one after the other, last far longer than anybody may wait.
+const HANDLER: Duration = Duration::from_millis(200);
+/// What a busy machine adds.
+const SLACK: Duration = Duration::from_secs(2);
 /// The most store calls that one who waits may make.
 const MOST_CALLS: u64 = 10;
 
 #[idempotent(scope = "user", ttl = "24h", wait = "200ms")]
 async fn always_fails() -> HttpResponse {
-    sleep(Duration::from_millis(20)).await;
+    sleep(HANDLER).await;
     outcome::release(HttpResponse::ServiceUnavailable().finish())
 }
 
@@ -36,7 +40,7 @@ async fn post(app: &InProcess) -> (RawReply, Duration) {
 #[tokio::test]
 async fn who_waits_where_others_come_and_go_keeps_to_the_deadline_and_asks_at_most_ten_times() {
     // C15
-    let rounds = scaled(10, 100);
+    let rounds = scaled(5, 50);
     each(selected(), async |store| {
         let place = services::fresh(store).await;
         let asked = stores::Request {
@@ -70,9 +74,12 @@ async fn who_waits_where_others_come_and_go_keeps_to_the_deadline_and_asks_at_mo
         let mut times: Vec<_> = all.into_iter().flatten().collect();
         times.sort();
         let (most, last) = (times[times.len() * 9 / 10], times[times.len() - 1]);
-        assert!(most <= WAIT * 2, "{most:?} is the ninth of ten");
-        // A machine that is busy with other tests may stop for a moment.
-        assert!(last <= WAIT + Duration::from_secs(3), "{last:?}");
+        // Nobody waits for a turn that does not come: that would be 4 s for the last.
+        let longest = WAIT + HANDLER + SLACK;
+        assert!(
+            most <= longest,
+            "{most:?} is the ninth of ten, {last:?} the longest"
+        );
         let requests = u64::try_from(times.len()).unwrap();
         let calls = counted.calls(Method::Claim);
         assert!(

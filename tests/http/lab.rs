@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn what_the_lab_cannot_do_is_one_line_and_exit_2() {
-    for (flags, said) in [
+    for (flags, said, lab) in [
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["--store", "mongodb://localhost"], "mongodb"),
         (&["--store", "nothing"], "nothing"),
@@ -24,12 +24,22 @@ fn what_the_lab_cannot_do_is_one_line_and_exit_2() {
         (&["--heartbeat", "maybe"], "--heartbeat"),
         (&["--bind", "203.0.113.1:1"], "203.0.113.1:1"),
         (&["--journal", "/no/such/folder/journal"], "journal"),
-    ] {
-        let ended = Command::new(LAB)
+        (&["--store", "postgres://u:p@127.0.0.1:1/db"], "refused"),
+        (&["--store", "mysql://u:p@127.0.0.1:1/db"], "refused"),
+        (&["--store", "redis://127.0.0.1:1/"], "refused"),
+        (&["--store", "redis-cluster://127.0.0.1:1"], "refused"),
+    ]
+    // A server that is not there is waited for, so all at once.
+    .map(|(flags, said)| {
+        let lab = Command::new(LAB)
             .args(flags)
             .stdin(Stdio::null())
-            .output()
-            .unwrap();
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        (flags, said, lab.unwrap())
+    }) {
+        let ended = lab.wait_with_output().unwrap();
         let error = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(2), "{flags:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{flags:?}: {error}");

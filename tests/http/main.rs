@@ -26,6 +26,7 @@ mod progress;
 mod race;
 mod replay;
 mod scopes;
+mod store_calls;
 mod transactional;
 mod waiting;
 

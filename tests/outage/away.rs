@@ -1,17 +1,17 @@
 //! The store is out of reach when a request comes.
 
 use crate::{
-    BUDGET, BUDGET_FLAG, SLACK,
-    line::{behind_a_relay, breakable, on_each_line, on_each_relay},
+    BUDGET, BUDGET_FLAG, SLACK, hang_up,
+    line::{Line, behind_a_relay, breakable, on_each_line, on_each_relay},
     logged, recovered,
 };
 use futures_util::future::join_all;
 use idem_tests::{
-    harness::{Reply, Site, assert_replay, each, eventually, scaled},
-    services::{self, Store},
+    harness::{Fault, Reply, Site, assert_replay, each, eventually, scaled},
+    services::{self, Fresh, Store},
 };
-use sqlx::{Connection, Executor};
-use std::{path::Path, time::Duration};
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 use tokio::time::Instant;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -249,6 +249,65 @@ async fn while_the_database_is_away_no_transaction_begins_and_afterwards_each_is
             assert_replay(&back, &recovered(&order, LEASE).await);
             assert_eq!(site.orders_of(&user).await, 1);
         }
+    })
+    .await;
+}
+
+/// The server's sessions that are logged in to this database and wait for a statement.
+async fn sessions(place: &Fresh) -> BTreeSet<i64> {
+    if place.store() == Store::Postgres {
+        let mut asking = PgConnection::connect(place.direct_url()).await.unwrap();
+        let ids: Vec<i32> = sqlx::query_scalar(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+             AND state = 'idle' AND pid <> pg_backend_pid()",
+        )
+        .fetch_all(&mut asking)
+        .await
+        .unwrap();
+        return ids.into_iter().map(i64::from).collect();
+    }
+    let mut asking = MySqlConnection::connect(place.direct_url()).await.unwrap();
+    let ids: Vec<i64> = sqlx::query_scalar(
+        "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
+         WHERE db = DATABASE() AND command = 'Sleep' AND id <> CONNECTION_ID()",
+    )
+    .fetch_all(&mut asking)
+    .await
+    .unwrap();
+    ids.into_iter().collect()
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_longer_to_open_than_a_call_may_last_is_there_for_the_next() {
+    let mut stores = behind_a_relay();
+    stores.retain(|store| *store != Store::Redis);
+    on_each_line(stores, &BUDGET_FLAG, async |line, mut site| {
+        let Line::Relay(proxy) = line else {
+            unreachable!("a store with one server is behind a relay")
+        };
+        let warm = site.post("/default").key("warm").send().await;
+        warm.assert_created();
+        // To log in takes several of these, there and back, and no call may last for one.
+        proxy.delay(BUDGET * 6 / 10);
+        proxy.fail(Fault::Cut);
+        eventually("no session", async || {
+            sessions(site.place()).await.is_empty().then_some(())
+        })
+        .await;
+        let order = site.post("/default").key("k").json("{}");
+        let begun = Instant::now();
+        assert_refused(&order.send().await, begun.elapsed());
+        let opened = eventually("a session", async || {
+            let sessions = sessions(site.place()).await;
+            (!sessions.is_empty()).then_some(sessions)
+        })
+        .await;
+        proxy.heal();
+        recovered(&order, LEASE).await.assert_created();
+        let used = sessions(site.place()).await;
+        assert!(!opened.is_disjoint(&used), "{opened:?} {used:?}");
+        assert_eq!(site.journal.effects("k"), 1);
+        hang_up([&mut site.lab]).await;
     })
     .await;
 }

@@ -1,7 +1,7 @@
 //! Duplicates that wait for a request of another process: told at once where the engine can tell, and
 //! right on time without.
 
-use crate::{LAB, SLACK, line::on_each_relay};
+use crate::{LAB, SLACK, hang_up, line::on_each_relay};
 use futures_util::future::join_all;
 use idem_tests::{
     harness::{Call, Fault, Reply, Site, assert_replay, durable},
@@ -90,7 +90,7 @@ async fn who_waits_for_a_key_that_is_freed_elsewhere_is_told_and_runs() {
 #[tokio::test]
 async fn who_waits_is_answered_although_the_line_that_would_tell_breaks_again_and_again() {
     // I10
-    on_each_relay(&[], async |proxy, site| {
+    on_each_relay(&[], async |proxy, mut site| {
         // The one that works does so past the relay, so that only those who wait are disturbed.
         let working = site.another_past_the_relay(&[]).await;
         let order = site.post("/wait").json("{}");
@@ -123,6 +123,7 @@ async fn who_waits_is_answered_although_the_line_that_would_tell_breaks_again_an
             let late = told.saturating_duration_since(answered);
             assert!(late < LONGEST_PAUSE + SLACK, "{late:?}");
         }
+        hang_up([&mut site.lab]).await;
     })
     .await;
 }
@@ -132,8 +133,8 @@ async fn those_who_wait_hold_no_connection() {
     Site::on_these(durable(), LAB, &["--pool", "1"], async |site| {
         let other = site.another(&["--pool", "1"]).await;
         let order = site.post("/wait").json("{}");
-        let firsts = join_all((0..6).map(|nth| {
-            let first = timed(order.clone().key(&format!("k{nth}")).delay_ms(3000));
+        let firsts = join_all((0..3).map(|nth| {
+            let first = timed(order.clone().key(&format!("k{nth}")).delay_ms(4000));
             let site = &site;
             async move {
                 site.journal.wait_for("start", &format!("k{nth}")).await;
@@ -141,13 +142,13 @@ async fn those_who_wait_hold_no_connection() {
             }
         }))
         .await;
-        let waiters: Vec<_> = (0..6)
+        let waiters: Vec<_> = (0..3)
             .map(|nth| timed(order.clone().key(&format!("k{nth}")).at(other.address())))
             .collect();
         // By then they have all asked, and wait.
         sleep(Duration::from_millis(300)).await;
         let begun = Instant::now();
-        for nth in 0..6 {
+        for nth in 0..3 {
             let call = order.clone().at(other.address());
             call.clone()
                 .key(&format!("other{nth}"))

@@ -6,7 +6,7 @@ use idem_runtime::{
     },
     testing::{Fault, FaultStore, Method, Occasion},
 };
-use sqlx::{MySqlPool, PgPool, SqlitePool, sqlite::SqliteConnectOptions};
+use sqlx::{MySqlPool, PgPool, SqlitePool, postgres::PgPoolOptions, sqlite::SqliteConnectOptions};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Which store to open, and how.
@@ -113,7 +113,11 @@ pub async fn open(request: &Request) -> Result<Opened, String> {
             let builder = PostgresStore::builder().max_connections(request.connections);
             let opened = builder.connect(&request.url).await;
             let opened = opened.map_err(unreachable)?;
-            database = Database::Postgres(opened.pool().clone());
+            // The lab's own rows take connections of their own: one that is lent from the store's pool
+            // makes the store look twice.
+            let pool = PgPoolOptions::new().max_connections(request.connections);
+            let pool = pool.connect_lazy(&request.url);
+            database = Database::Postgres(pool.map_err(|error| error.to_string())?);
             Arc::new(opened)
         }
         "mysql" => {

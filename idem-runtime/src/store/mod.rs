@@ -219,6 +219,10 @@ pub enum Claimed {
         steps: Option<Bytes>,
     },
     /// A live record stands there; it is not the caller's.
+    ///
+    /// While it runs, a store that would have to ask twice may tell its times up to a second too
+    /// early, by bounds for the server's clock; but never that a lease runs that may have run out.
+    /// [`Store::get`] is exact.
     Standing(Box<Record>),
 }
 

@@ -193,7 +193,21 @@ async fn round_trips_are_as_documented() {
     store.claim(&first).await.unwrap();
     assert_eq!(sent().await, ["SET"], "a first claim");
     store.claim(&claim("k")).await.unwrap();
-    assert_eq!(sent().await, ["SET", "EVALSHA"], "a claim of a running key");
+    assert_eq!(sent().await, ["SET"], "a claim of a running key");
+    for (key, expected) in [
+        ("lapsed", &["SET", "EVALSHA", "EVAL"][..]),
+        ("lapsed too", &["SET", "EVALSHA"]),
+    ] {
+        let lapsed = Claim {
+            lease: Duration::from_millis(1),
+            ..claim(key)
+        };
+        store.claim(&lapsed).await.unwrap();
+        sent().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(is_won(&store.claim(&claim(key)).await.unwrap()));
+        assert_eq!(sent().await, expected, "a claim of an abandoned key");
+    }
     store.renew(&[renewal(&first)]).await.unwrap();
     assert_eq!(sent().await, ["EVALSHA"], "a renewal");
     let steps = Bytes::from_static(b"x");

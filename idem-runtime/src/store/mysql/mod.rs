@@ -262,7 +262,15 @@ impl MySqlStore {
         let mut last = None;
         for attempt in 0..TRIES {
             pause(attempt).await;
-            let mut checkout = Checkout::from(&self.connections).await.map_err(failed)?;
+            let mut checkout = match Checkout::from(&self.connections).await {
+                Ok(checkout) => checkout,
+                // Lost while it was being opened: nothing was sent on it.
+                Err(error @ sqlx::Error::Io(_)) => {
+                    last = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(failed(error)),
+            };
             let connection = checkout.connection().map_err(failed)?;
             let sent = self.send(connection, &statement, writes, values).await;
             let error = match sent {

@@ -132,8 +132,8 @@ impl PostgresStoreBuilder {
             own_pool(self.max_connections, self.acquire_timeout)
                 .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
         });
-        self.open(pool_options.connect_lazy_with(options), &found, prepared)
-            .await
+        let pool = pool_options.connect_lazy_with(options);
+        self.open(pool, true, &found, prepared).await
     }
 
     /// Uses the application's pool.
@@ -146,12 +146,13 @@ impl PostgresStoreBuilder {
         let found = Server::look(&pool.connect_options()).await;
         let found = found.unwrap_or(Server::UNKNOWN);
         let prepared = found.prepared(self.prepared);
-        self.open(pool, &found, prepared).await
+        self.open(pool, false, &found, prepared).await
     }
 
     async fn open(
         self,
         pool: PgPool,
+        own: bool,
         found: &Server,
         prepared: bool,
     ) -> Result<PostgresStore, StoreError> {
@@ -169,6 +170,7 @@ impl PostgresStoreBuilder {
             table,
             connections: Connections::new(pool),
             inline: AtomicBool::new(!prepared),
+            suspicious: AtomicBool::new(!own),
             finds_open_transactions: found.finds_open_transactions,
             listener,
         };

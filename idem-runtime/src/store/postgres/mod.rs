@@ -79,6 +79,8 @@ pub struct PostgresStore {
     statements: Arc<Statements>,
     /// Whether to send statements whole, see [`Sending`].
     inline: AtomicBool,
+    /// Whether to make sure that nobody else has left a transaction open on a connection.
+    suspicious: AtomicBool,
     /// Whether the server tells a statement that commits by itself from one inside a transaction.
     finds_open_transactions: bool,
     /// None where there is no connection to be had that could listen.
@@ -216,7 +218,12 @@ impl PostgresStore {
     }
 
     /// The pool that the store uses.
+    ///
+    /// From then on, and on a pool of the application's from the beginning, writes make sure that
+    /// nobody has left a transaction open on their connection (as a `begin()` does whose future is
+    /// dropped), in which they would be lost. On a busy server that takes another look now and then.
     pub fn pool(&self) -> &PgPool {
+        self.suspicious.store(true, Ordering::Relaxed);
         self.connections.pool()
     }
 
@@ -239,7 +246,15 @@ impl PostgresStore {
         let mut last = None;
         for attempt in 0..TRIES {
             pause(attempt).await;
-            let mut checkout = Checkout::from(&self.connections).await.map_err(failed)?;
+            let mut checkout = match Checkout::from(&self.connections).await {
+                Ok(checkout) => checkout,
+                // Lost while it was being opened: nothing was sent on it.
+                Err(error @ sqlx::Error::Io(_)) => {
+                    last = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(failed(error)),
+            };
             let connection = checkout.connection().map_err(failed)?;
             let sending = self.sending();
             let error = match statement.run(connection, sending, values).await {
@@ -303,6 +318,9 @@ impl PostgresStore {
         sending: Sending,
         rows: &[PgRow],
     ) -> Result<bool, StoreError> {
+        if !self.finds_open_transactions || !self.suspicious.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let gap = rows.iter().find_map(|row| match row.try_get("won") {
             // Read, not written.
             Ok(false) => None,
@@ -312,7 +330,7 @@ impl PostgresStore {
             Sending::Prepared => ROUND_TRIP_MICROS,
             Sending::Inline => 1,
         };
-        if !self.finds_open_transactions || gap.is_none_or(|gap| gap < limit) {
+        if gap.is_none_or(|gap| gap < limit) {
             return Ok(false);
         }
         if sending == Sending::Inline {

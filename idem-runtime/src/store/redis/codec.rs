@@ -4,6 +4,7 @@
 //! texts, then either the answer or the steps. All numbers are big-endian. `record.lua` has the same
 //! layout; the byte before the status is its version.
 
+use super::clock::Bounds;
 use crate::record::{Answer, FORMAT, Record, RecordId, Row, Status, StoreTime, Unreadable, millis};
 use crate::store::Claim;
 use bytes::{Buf, BufMut, Bytes};
@@ -15,6 +16,8 @@ pub(super) const HEAD: usize = 104;
 const MAGIC: &[u8; 5] = b"idem\x01";
 /// The length of a part that is not there.
 const NONE: u32 = u32::MAX;
+/// What bounds for a clock may be apart, in milliseconds.
+const ODD: i64 = 1000;
 /// Texts after the head: fingerprint, scope, key, request path, route.
 const TEXTS: usize = 5;
 
@@ -26,8 +29,10 @@ pub(super) fn letter(status: Status) -> u8 {
 /// The value that a claim proposes, and after how many milliseconds its key expires.
 ///
 /// It holds no time: only the server knows it. Until a script fills the times in, they follow from
-/// the key's expiry, which is set by the very command that wins the claim.
-pub(super) fn proposal(claim: &Claim) -> (Vec<u8>, i64) {
+/// the key's expiry, which is set by the very command that wins the claim. But it holds the earliest
+/// end of the lease, if the server's clock stands at `earliest` or later: for those who meet the
+/// record and are not told its expiry.
+pub(super) fn proposal(claim: &Claim, earliest: Option<i64>) -> (Vec<u8>, i64) {
     let ttl = millis(claim.ttl);
     // An expiry of zero is an error to Redis; a lease of a millisecond is as good as none.
     let lease = millis(claim.lease).max(1);
@@ -44,7 +49,8 @@ pub(super) fn proposal(claim: &Claim) -> (Vec<u8>, i64) {
     value.put_i16(FORMAT);
     value.put_slice(claim.owner.as_bytes());
     value.put_i32(1);
-    for time in [0, 0, 0, ttl, lease] {
+    let locked_until = earliest.map_or(0, |now| now.saturating_add(lease));
+    for time in [0, locked_until, 0, ttl, lease] {
         value.put_i64(time);
     }
     value.put_i32(0);
@@ -193,6 +199,21 @@ impl Value {
         self.status == letter(Status::Processing)
     }
 
+    /// What can be told of a running record whose lease has certainly not run out, by bounds for the
+    /// server's clock; nothing of any other.
+    pub(super) fn certainly_leased(&self, clock: Bounds) -> Option<Moment> {
+        let left = self.locked_until.saturating_sub(clock.earliest);
+        // More than a whole lease is left: some clock was set, and what the record says is worth nothing.
+        if clock.latest >= self.locked_until || left > self.lease.saturating_add(ODD) {
+            return None;
+        }
+        let created_at = self.locked_until.saturating_sub(self.lease);
+        Some(Moment {
+            now: clock.latest,
+            expiry: created_at.saturating_add(self.ttl.max(self.lease)),
+        })
+    }
+
     /// When a finished record was finished and when it expires, by the store's clock.
     pub(super) fn finished_span(&self) -> (i64, i64) {
         (self.completed_at, self.created_at.saturating_add(self.ttl))
@@ -278,7 +299,7 @@ mod tests {
 
     fn first_claim(ttl: u64, lease: u64, claimed_at: i64) -> Record {
         let claim = claim(ttl, lease);
-        let (value, px) = proposal(&claim);
+        let (value, px) = proposal(&claim, None);
         let moment = Moment {
             now: claimed_at + 1,
             expiry: claimed_at + px,
@@ -304,9 +325,34 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_certain_only_while_it_ends_later_than_the_clock_can_stand() {
+        let parsed = |earliest| {
+            let (value, _) = proposal(&claim(1000, 100), earliest);
+            Value::parse(value.into(), Extent::Whole).unwrap()
+        };
+        let value = parsed(Some(5000));
+        let at = |earliest, latest| value.certainly_leased(Bounds { earliest, latest });
+        assert_eq!(at(5000, 5099).unwrap().now, 5099);
+        assert!(at(5000, 5100).is_none(), "it may have run out");
+        assert!(at(3000, 3001).is_none(), "a clock was set");
+        let unknown = Bounds {
+            earliest: 5000,
+            latest: 5001,
+        };
+        assert!(parsed(None).certainly_leased(unknown).is_none());
+        let moment = at(5010, 5020).unwrap();
+        let record = value.into_record(moment).unwrap();
+        assert_eq!(record.created_at, StoreTime(5000));
+        let State::Running { locked_until } = record.state else {
+            unreachable!("a claim's record runs")
+        };
+        assert_eq!(locked_until, StoreTime(5100));
+    }
+
+    #[test]
     fn a_lease_of_nothing_still_gives_the_key_an_expiry() {
-        assert_eq!(proposal(&claim(0, 0)).1, 1);
-        assert!(proposal(&claim(u64::MAX, u64::MAX)).1 > 0);
+        assert_eq!(proposal(&claim(0, 0), None).1, 1);
+        assert!(proposal(&claim(u64::MAX, u64::MAX), None).1 > 0);
     }
 
     #[test]
@@ -342,7 +388,7 @@ mod tests {
         fn a_damaged_value_is_taken_apart_or_refused(
             at in 0_usize..250, byte in any::<u8>(), length in 0_usize..300
         ) {
-            let (mut value, px) = proposal(&claim(1000, 10));
+            let (mut value, px) = proposal(&claim(1000, 10), Some(1));
             if let Some(place) = value.get_mut(at) {
                 *place = byte;
             }

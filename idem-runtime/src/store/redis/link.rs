@@ -342,26 +342,96 @@ impl Link {
         let ranges: Vec<Value> = self.run(&command).await?;
         Ok(masters(&ranges))
     }
+
+    /// Which slots these nodes serve, now.
+    pub(super) async fn ranges(self: &Arc<Self>, nodes: &[Node]) -> Result<Ranges, Failure> {
+        if !self.is_cluster() {
+            return Ok(Ranges(Vec::new()));
+        }
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let ranges: Vec<Value> = self.run(&command).await?;
+        let mut last: Vec<(u16, usize)> = ranges
+            .iter()
+            .filter_map(range)
+            .filter_map(|(_, last, name)| {
+                let node = nodes.iter().position(|node| node.name == name)?;
+                Some((last, node))
+            })
+            .collect();
+        last.sort_unstable();
+        Ok(Ranges(last))
+    }
+}
+
+/// Which of the nodes serves which slots: the last slot of each range, in order. Empty outside a
+/// cluster.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(Vec<(u16, usize)>);
+
+impl Ranges {
+    /// How many nodes there are.
+    pub(super) fn nodes(&self) -> usize {
+        self.0.iter().map(|(_, node)| node + 1).max().unwrap_or(1)
+    }
+
+    /// The node of a key.
+    pub(super) fn node_of(&self, key: &str) -> usize {
+        if self.0.is_empty() {
+            return 0;
+        }
+        let slot = slot(key.as_bytes());
+        let at = self.0.partition_point(|(last, _)| *last < slot);
+        self.0.get(at).map_or(0, |(_, node)| *node)
+    }
+}
+
+/// The slot of a key, as the specification of Redis Cluster has it.
+fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    let mut crc = 0_u16;
+    for byte in tag.unwrap_or(key) {
+        crc ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            crc = (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 };
+        }
+    }
+    crc % 16_384
+}
+
+/// First and last slot of a range in an answer to `CLUSTER SLOTS`, and the name of its master.
+fn range(range: &Value) -> Option<(u16, u16, String)> {
+    let Value::Array(range) = range else {
+        return None;
+    };
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(master),
+        ..,
+    ] = range.as_slice()
+    else {
+        return None;
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let name = match master.as_slice() {
+        [Value::BulkString(host), Value::Int(port), ..] => {
+            format!("{}:{port}", String::from_utf8_lossy(host))
+        }
+        _ => format!("the master of slot {first}"),
+    };
+    Some((first, last, name))
 }
 
 /// The masters in an answer to `CLUSTER SLOTS`, each with one slot that it serves.
 fn masters(ranges: &[Value]) -> Vec<Node> {
     let mut masters = BTreeMap::new();
-    for range in ranges {
-        let Value::Array(range) = range else { continue };
-        let [Value::Int(first), Value::Int(_), Value::Array(master), ..] = range.as_slice() else {
-            continue;
-        };
-        let Ok(slot) = u16::try_from(*first) else {
-            continue;
-        };
-        let name = match master.as_slice() {
-            [Value::BulkString(host), Value::Int(port), ..] => {
-                format!("{}:{port}", String::from_utf8_lossy(host))
-            }
-            _ => format!("the master of slot {slot}"),
-        };
-        masters.entry(name).or_insert(slot);
+    for (first, _, name) in ranges.iter().filter_map(range) {
+        masters.entry(name).or_insert(first);
     }
     masters
         .into_iter()
@@ -417,5 +487,24 @@ mod tests {
                 }
             ]
         );
+    }
+
+    #[test]
+    fn keys_have_the_slots_that_the_specification_says() {
+        // CLUSTER KEYSLOT on a server.
+        for (key, expected) in [
+            ("123456789", 12_739),
+            ("foo", 12_182),
+            ("{foo}bar", 12_182),
+            ("a{foo}b}", 12_182),
+            ("{}foo", slot(b"{}foo")),
+        ] {
+            assert_eq!(slot(key.as_bytes()), expected, "{key}");
+        }
+        assert_ne!(slot(b"{}foo"), slot(b""), "an empty tag is none");
+        let ranges = Ranges(vec![(5460, 2), (10_922, 0), (16_383, 1)]);
+        assert_eq!(ranges.nodes(), 3);
+        assert_eq!(ranges.node_of("foo"), 1);
+        assert_eq!(Ranges::default().node_of("foo"), 0);
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `claim`, nothing stands there | `SET … NX GET PX` |
 //! | `claim`, a finished record stands there | the same: it is the read as well |
-//! | `claim`, a running record stands there | the same, then one script that decides by the server's clock |
+//! | `claim`, a running record stands there | the same, if its lease has certainly not run out yet; else one script more, which decides by the server's clock |
 //! | `complete`, `release`, `save_steps`, `get` | one script |
 //! | `renew` | one script per lease, all of them under way at once |
 //! | `forget` | `UNLINK` |
@@ -45,6 +45,7 @@
 //! Leases and TTLs are judged by the clock of the node that holds the record. After a failover that
 //! is another node's clock, so keep the nodes synchronised to well within a lease.
 
+mod clock;
 mod codec;
 #[cfg(test)]
 mod entry;
@@ -56,6 +57,7 @@ mod server;
 pub use link::RedisConnection;
 
 use self::{
+    clock::Clocks,
     codec::{Extent, Moment, Value, unreadable},
     link::{Failure, Link, Script, Source},
     listener::Listener,
@@ -113,7 +115,7 @@ pub struct RedisStore {
     scripts: Arc<Scripts>,
     /// Where the walk for abandoned records stopped, by node.
     cursors: Arc<Mutex<HashMap<String, String>>>,
-    clock: Arc<LastReading>,
+    clocks: Arc<Clocks>,
     /// None on a connection of the application's.
     listener: Option<Arc<Listener>>,
 }
@@ -254,6 +256,7 @@ impl RedisOptions {
     ) -> Result<RedisStore, StoreError> {
         let link = Link::new(connection, source, self.timeout);
         server::check(&link).await?;
+        let clocks = server::clocks(&link).await?;
         Ok(RedisStore {
             link,
             pattern: format!("{}*", escape_glob(&self.prefix)).into(),
@@ -261,7 +264,7 @@ impl RedisOptions {
             scan_keys: self.scan_keys,
             scripts: Arc::new(Scripts::new()),
             cursors: Arc::default(),
-            clock: Arc::default(),
+            clocks: Arc::new(clocks),
             listener: listener.map(Arc::new),
         })
     }
@@ -310,25 +313,6 @@ impl Scripts {
             take: write(include_str!("take.lua")),
             read: Script::new(" flags=no-writes", include_str!("read.lua")),
         }
-    }
-}
-
-/// The server's clock when it last told the time.
-///
-/// It serves one purpose: to tell the age of a finished record that was read by a plain command,
-/// which does not tell the time. Nothing is decided by it.
-#[derive(Default)]
-struct LastReading(Mutex<Option<(Instant, i64)>>);
-
-impl LastReading {
-    fn note(&self, now: i64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), now));
-    }
-
-    fn estimate(&self) -> Option<i64> {
-        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, now) = reading?;
-        Some(now.saturating_add(millis(at.elapsed())))
     }
 }
 
@@ -385,19 +369,23 @@ impl RedisStore {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moment(&self, now: i64, expiry: i64) -> Moment {
-        self.clock.note(now);
+    fn moment(&self, key: &str, sent: Instant, now: i64, expiry: i64) -> Moment {
+        self.clocks.note(key, sent, now);
         Moment { now, expiry }
     }
 
     /// Reads the value at a key, if a live one stands there.
     async fn read(&self, key: &str, extent: Extent) -> Result<Option<(Bytes, Moment)>, Failure> {
         let texts_only = flag(extent == Extent::Texts);
+        let sent = Instant::now();
         let found: Option<(i64, i64, Vec<u8>)> = self
             .link
             .script(&self.scripts.read, key, &[texts_only])
             .await?;
-        Ok(found.map(|(now, expiry, value)| (Bytes::from(value), self.moment(now, expiry))))
+        Ok(found.map(|(now, expiry, value)| {
+            let moment = self.moment(key, sent, now, expiry);
+            (Bytes::from(value), moment)
+        }))
     }
 
     /// Runs a script that answers whether the caller still owned the record.
@@ -408,9 +396,11 @@ impl RedisStore {
         id: &RecordId,
         arguments: &[&[u8]],
     ) -> Result<(), StoreError> {
-        match self.link.script(script, &self.key(id), arguments).await {
+        let key = self.key(id);
+        let sent = Instant::now();
+        match self.link.script(script, &key, arguments).await {
             Ok((done, now)) => {
-                self.clock.note(now);
+                self.clocks.note(&key, sent, now);
                 if done {
                     Ok(())
                 } else {
@@ -447,6 +437,7 @@ impl RedisStore {
         full: bool,
     ) -> Result<Claimed, StoreError> {
         let also_accepted = claim.also_accepted.as_deref().unwrap_or_default();
+        let sent = Instant::now();
         let (verdict, now, expiry, value): (String, i64, i64, Vec<u8>) = self
             .link
             .script(
@@ -466,7 +457,7 @@ impl RedisStore {
             )
             .await
             .map_err(|failure| claim_failed(failure, &claim.id))?;
-        let moment = self.moment(now, expiry);
+        let moment = self.moment(key, sent, now, expiry);
         match verdict.as_str() {
             "fresh" => {
                 return Ok(Claimed::Won {
@@ -526,7 +517,8 @@ fn escape_glob(text: &str) -> String {
 impl Store for RedisStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let key = self.key(&claim.id);
-        let (proposal, px) = codec::proposal(claim);
+        let earliest = self.clocks.of(&key).map(|clock| clock.earliest);
+        let (proposal, px) = codec::proposal(claim, earliest);
         let mut command = redis::cmd("SET");
         command.arg(&key).arg(&proposal[..]);
         command.arg("NX").arg("GET").arg("PX").arg(px);
@@ -545,18 +537,26 @@ impl Store for RedisStore {
             });
         };
         let value = parse(Bytes::from(standing), &claim.id)?;
-        if !value.is_running() {
+        let Some(clock) = self.clocks.of(&key) else {
+            return self.judge(claim, &key, &proposal, px, false).await;
+        };
+        let certain = if value.is_running() {
+            // Its own claim, whose answer got lost, is for the script as well.
+            value
+                .certainly_leased(clock)
+                .filter(|_| value.owner != claim.owner)
+        } else {
             // That the key has not expired is the server's word that the record is live. Only one
             // whose expiry somebody has lifted by hand outlives its TTL: then the clock decides.
             let (completed_at, expires_at) = value.finished_span();
-            let now = self.clock.estimate().map(|now| now.max(completed_at));
-            if let Some(now) = now.filter(|now| *now < expires_at) {
-                let moment = Moment {
-                    now,
-                    expiry: expires_at,
-                };
-                return Ok(Claimed::Standing(Box::new(value.into_record(moment)?)));
-            }
+            let now = clock.latest.max(completed_at);
+            (now < expires_at).then_some(Moment {
+                now,
+                expiry: expires_at,
+            })
+        };
+        if let Some(moment) = certain {
+            return Ok(Claimed::Standing(Box::new(value.into_record(moment)?)));
         }
         self.judge(claim, &key, &proposal, px, false).await
     }

@@ -4,7 +4,8 @@
 --
 -- A first claim is written by `SET … NX GET PX`, which cannot write the time. Such a head holds
 -- created_at = 0, and the claim's time follows from the key's own expiry, which the same command
--- set: created_at = expiry - max(ttl, lease). The first script that writes fills the times in.
+-- set: created_at = expiry - max(ttl, lease). The first script that writes fills the times in. (Until then
+-- locked_until is a lower bound, for those who do not know the expiry.)
 
 local HEAD = 104
 local FORMAT = '>c5 c1 i2 c16 i4 i8 i8 i8 i8 i8 i4 I4 I4 I4 I4 I4 I4 I4 I4'

@@ -13,7 +13,10 @@ use crate::record::{FORMAT, Record, State};
 use crate::store::{AbandonedQuery, ListQuery, Which};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 /// How many keys one `SCAN` looks at.
 const BATCH: u32 = 1000;
@@ -252,6 +255,7 @@ impl RedisStore {
         query: &AbandonedQuery,
     ) -> Result<Option<Record>, Failure> {
         let lease = crate::record::millis(query.lease).to_string();
+        let sent = Instant::now();
         let taken: Option<(i64, i64, Vec<u8>)> = self
             .link
             .script(
@@ -266,7 +270,7 @@ impl RedisStore {
             )
             .await?;
         Ok(taken.and_then(|(now, expiry, value)| {
-            let moment = self.moment(now, expiry);
+            let moment = self.moment(&candidate.key, sent, now, expiry);
             Value::parse(Bytes::from(value), Extent::Whole)
                 .ok()?
                 .into_record(moment)

@@ -1,8 +1,11 @@
 //! What the server must be able to do, and what its configuration means for the records.
 
-use super::link::{Failure, Link};
+use super::{
+    clock::Clocks,
+    link::{Failure, Link},
+};
 use crate::store::StoreError;
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// Oldest release that the store works with: the first with `SET … NX GET`.
 const OLDEST: u32 = 7;
@@ -119,6 +122,21 @@ pub(super) async fn check(link: &Arc<Link>) -> Result<(), StoreError> {
         Some(error) if !answered => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Asks every node for the time. One that does not tell it now does so with its first answer.
+pub(super) async fn clocks(link: &Arc<Link>) -> Result<Clocks, StoreError> {
+    let failed = |failure: Failure| failure.into_unavailable("connecting to Redis");
+    let nodes = link.nodes().await.map_err(failed)?;
+    let clocks = Clocks::new(link.ranges(&nodes).await.map_err(failed)?);
+    for (index, node) in nodes.iter().enumerate() {
+        let sent = Instant::now();
+        if let Ok((seconds, micros)) = link.on_node::<(i64, i64)>(node, &redis::cmd("TIME")).await {
+            let now = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+            clocks.note_node(index, sent, now);
+        }
+    }
+    Ok(clocks)
 }
 
 fn judge(server: &Server, name: &str, as_cluster: bool) -> Result<(), StoreError> {

@@ -102,13 +102,29 @@ impl Bench {
         standing(self.store.claim(claim).await?)
     }
 
-    /// The record as a stranger's claim finds it.
+    /// The record that a stranger's claim finds, as it is read. What the claim tells of its times may
+    /// be a little early.
     pub(super) async fn standing(&self, id: &RecordId) -> Result<Record, Failure> {
-        self.find(&Claim {
-            id: id.clone(),
-            ..claim("")
-        })
-        .await
+        let met = self
+            .find(&Claim {
+                id: id.clone(),
+                ..claim("")
+            })
+            .await?;
+        let read = self.store.get(id).await?;
+        let read = read.ok_or_else(|| Failure::new("a claim finds a record, a read does not"))?;
+        let times = [
+            (met.created_at, read.created_at),
+            (met.expires_at, read.expires_at),
+        ];
+        let early = |(told, exact): (StoreTime, StoreTime)| {
+            told <= exact && exact.since(told) <= Duration::from_secs(1)
+        };
+        ensure!(
+            met.owner == read.owner && times.into_iter().all(early),
+            "a claim finds another record than a read: {met:?}, {read:?}"
+        );
+        Ok(read)
     }
 
     /// Wins the claim, finishes it with the answer, and returns it.

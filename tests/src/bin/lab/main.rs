@@ -34,7 +34,9 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_env_filter(
-            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+            // What the driver of a cluster warns of, the store reports in its own words.
+            EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| EnvFilter::new("info,redis::cluster_handling=error")),
         )
         .init();
     match server::serve(args).await {
