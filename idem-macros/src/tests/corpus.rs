@@ -62,7 +62,7 @@ fn whatever_the_tokens_the_attribute_expands_or_says_what_is_wrong() {
     for (path, seed) in seeds() {
         let hold = |what: &str, entry: &dyn Fn()| {
             let entry = std::panic::AssertUnwindSafe(entry);
-            let outcome = std::panic::catch_unwind(|| entry());
+            let outcome = std::panic::catch_unwind(entry);
             assert!(outcome.is_ok(), "{}: {what}", path.display());
         };
         hold(&seed, &|| attribute_text(seed.as_bytes()));
