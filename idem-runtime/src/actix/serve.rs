@@ -14,7 +14,8 @@ impl Idempotency {
     /// Runs a server until SIGTERM or SIGINT (Ctrl-C), then drains it: no new connection is
     /// accepted, every request in flight is finished and saved, also those whose client has left,
     /// and only then the server stops. All of it takes no longer than the builder's `drain_limit`. Requests that arrive on open connections meanwhile are
-    /// served, and the connections closed after them.
+    /// served, and the connections closed after them. (With `bind_auto_h2c` actix waits for the
+    /// first bytes of each connection: one that has sent none makes the stop take the whole limit.)
     ///
     /// This is needed because a worker of actix ends as soon as it has no connection left, and with
     /// it the request of a client that reset its connection. The server must not handle signals
