@@ -114,10 +114,10 @@ impl Context {
     ///
     /// A step begins only while the claim is held: a process that has stood still for longer than
     /// its lease asks the store first, and does not run the step if another attempt has taken the
-    /// operation over. The result is saved, as JSON, before this returns. A step that fails keeps nothing. Between
-    /// the step's effect and the saved result the process can still die: give the effect a
-    /// [`downstream_key`](Context::downstream_key), so that a repeat is recognised. Steps matter
-    /// where a route lets abandoned work run again (`abandoned = "rerun"`) or reconciles it.
+    /// operation over. The result is saved, as JSON, before this returns. A step that fails keeps
+    /// nothing. Between the step's effect and the saved result the process can still die: give the
+    /// effect a [`downstream_key`](Context::downstream_key), so that a repeat is recognised. Steps
+    /// matter where a route lets abandoned work run again (`abandoned = "rerun"`) or reconciles it.
     ///
     /// Without a key, or where the route runs unprotected because the store is unavailable, the step
     /// just runs.
