@@ -26,8 +26,8 @@ const DYING: Duration = Duration::from_millis(3);
 pub enum Moment {
     /// What is awaited has not begun.
     Before,
-    /// It is under way: a random instant after it had to wait for the first time. What was asked of
-    /// a store may be carried out or not; its answer is never seen.
+    /// It is under way: a random instant after it had to wait for the first time, or before its
+    /// answer is seen if that is there at once. What was asked of a store may be carried out or not.
     During,
     /// It is done, and nothing that follows has begun.
     After,
@@ -59,8 +59,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Makes the process abort at this point when it comes there for the `nth` time from now, counted
-/// from 1. If it does not have to wait there, and was to die meanwhile, it survives. Only the point
-/// armed last counts. False if there is no such point.
+/// from 1. Only the point armed last counts. False if there is no such point.
 pub fn arm(name: &str, moment: Moment, nth: u32) -> bool {
     if !names().contains(&name) {
         return false;
@@ -96,7 +95,7 @@ pub(crate) async fn around<F: Future>(name: &'static str, future: F) -> F::Outpu
     let mut future = pin!(future);
     let output = poll_fn(|context| {
         let poll = future.as_mut().poll(context);
-        if poll.is_pending() && death == Some(Moment::During) {
+        if death == Some(Moment::During) {
             // The thread stands still: nothing else of this request's flow goes on, while what was
             // sent is carried out, or not yet.
             let part = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;

@@ -28,7 +28,9 @@ const SHORT_LEASE: &[&str] = &["--lease", "600ms"];
 /// The database ends a transaction that is idle for so long, on a machine busy with other things.
 const LONG_LEASE: &[&str] = &["--lease", "10s"];
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Tries to meet a moment that comes only if what is awaited is not there at once.
+/// How long after its answer a process may still come to its point.
+const GRACE: Duration = Duration::from_secs(3);
+/// Tries to meet a moment that the process may pass by.
 const TRIES: usize = 20;
 
 /// One moment of a point in one mode.
@@ -149,7 +151,7 @@ impl Cell {
             }
             if dying.is_finished() && self.may_survive() {
                 let since = *answered.get_or_insert_with(Instant::now);
-                if since.elapsed() > self.grace() {
+                if since.elapsed() > GRACE {
                     return false;
                 }
             }
@@ -160,18 +162,10 @@ impl Cell {
         true
     }
 
-    /// Whether the process may come past the point and live: it did not have to wait there, or the
-    /// reconciler, at work on keys of other cells, met the failure that would have led there.
+    /// Whether the process may pass the point by: the reconciler, at work on keys of other cells, met
+    /// the failure that would have led there.
     fn may_survive(&self) -> bool {
-        self.moment == "during" || !self.point.flags.is_empty()
-    }
-
-    /// How long after the answer the process may still come to the point.
-    fn grace(&self) -> Duration {
-        match self.point.way {
-            Way::Post(..) if self.point.flags.is_empty() => Duration::from_millis(20),
-            _ => Duration::from_secs(3),
-        }
+        !self.point.flags.is_empty()
     }
 
     /// What a retry may get, and how many effects there are after it.

@@ -247,14 +247,13 @@ pub(crate) const POINTS: &[Point] = &[
 
     point("sqlite.look", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE),
     point("sqlite.begin", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE),
-    // These are often there at once, from another thread: the moment is that of `transaction.…`.
-    point("sqlite.statement", TX, &[Nothing], &[], &[Nothing]).only(SQLITE),
-    point("sqlite.savepoint", TX, &[Nothing], &[], &[Nothing]).only(SQLITE),
-    point("sqlite.savepoint", TX, &[Nothing], &[], &[Nothing]).only(SQLITE)
+    point("sqlite.statement", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE),
+    point("sqlite.savepoint", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE),
+    point("sqlite.savepoint", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE)
         .nth(2).answering("status:409"),
-    point("sqlite.statement", TX, &[Nothing], &[], &[Nothing]).only(SQLITE).nth(2),
+    point("sqlite.statement", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE).nth(2),
     point("sqlite.commit", TX, &[Nothing], MAYBE_COMMITTED, &[Saved]).only(SQLITE),
-    point("sqlite.rollback", TX, &[Nothing], &[], &[Nothing]).only(SQLITE)
+    point("sqlite.rollback", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE)
         .answering("status:503"),
 
     point("session.acquire", TX, &[Nothing], &[], &[Nothing]).only(SERVERS),
