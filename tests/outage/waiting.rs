@@ -133,15 +133,12 @@ async fn those_who_wait_hold_no_connection() {
     Site::on_these(durable(), LAB, &["--pool", "1"], async |site| {
         let other = site.another(&["--pool", "1"]).await;
         let order = site.post("/wait").json("{}");
-        let firsts = join_all((0..3).map(|nth| {
-            let first = timed(order.clone().key(&format!("k{nth}")).delay_ms(4000));
-            let site = &site;
-            async move {
-                site.journal.wait_for("start", &format!("k{nth}")).await;
-                first
-            }
-        }))
-        .await;
+        let firsts: Vec<_> = (0..3)
+            .map(|nth| timed(order.clone().key(&format!("k{nth}")).delay_ms(4000)))
+            .collect();
+        for nth in 0..3 {
+            site.journal.wait_for("start", &format!("k{nth}")).await;
+        }
         let waiters: Vec<_> = (0..3)
             .map(|nth| timed(order.clone().key(&format!("k{nth}")).at(other.address())))
             .collect();
