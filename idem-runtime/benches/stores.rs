@@ -1,21 +1,27 @@
 //! What a store costs on top of its engine: first requests (claim and completion) and replays, through
-//! the store and as bare statements through the same driver, in turns in the same run.
+//! the store and as bare statements through the same driver.
 //!
 //! ```sh
-//! IDEM_TEST_POSTGRES_URL=… IDEM_TEST_MYSQL_URL=… \
-//!     cargo bench -p idem-runtime --features postgres,mysql --bench stores
+//! tests/services/up postgres mysql redis redis-cluster -- \
+//!     cargo bench -p idem-runtime --features postgres,mysql,redis --bench stores
 //! ```
 //!
-//! Each engine whose variable is set is measured, in a table of its own that is dropped afterwards.
-//! `IDEM_BENCH_SECONDS` (default 3) is the length of one turn, `IDEM_BENCH_CLIENTS` (default 8) the
-//! number of simultaneous callers.
+//! Each engine whose variable is set is measured: PostgreSQL and MySQL in a table of its own that is
+//! dropped afterwards, Redis under a prefix of its own, whose keys live for a minute. The two ways take
+//! short turns, one right after the other, and what counts is the middle one of the ratios of such
+//! pairs: what else the machine does falls on both. `IDEM_BENCH_PAIRS` (default 15) is their number,
+//! `IDEM_BENCH_MILLIS` (default 400) the length of one turn, `IDEM_BENCH_CLIENTS` (default 8) the number
+//! of simultaneous callers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use idem_runtime::{
     record::{Answer, RecordId, StoredResponse},
-    store::{Claim, Claimed, MySqlStore, PostgresStore, Store, Takeover},
+    store::{
+        Claim, Claimed, MySqlStore, PostgresStore, RedisStore, Store, Takeover, redis::RedisOptions,
+    },
 };
+use redis::{Cmd, FromRedisValue, RedisResult, aio::ConnectionManager, cluster::ClusterClient};
 use sqlx::{MySqlPool, PgPool, mysql::MySqlPoolOptions, postgres::PgPoolOptions};
 use std::{
     env,
@@ -29,8 +35,9 @@ use uuid::Uuid;
 
 const TABLE: &str = "idem_bench_records";
 const DROP: &str = "DROP TABLE IF EXISTS idem_bench_records";
-const TURNS: usize = 3;
 const BODY: &[u8] = &[b'x'; 512];
+/// Short, so that what is left behind in Redis does not stay for long.
+const TTL: Duration = Duration::from_secs(60);
 const ROUTE: &str = "POST /orders shop::create_order";
 
 fn main() {
@@ -48,9 +55,18 @@ fn main() {
             mysql(&url).await;
             measured = true;
         }
+        if let Ok(url) = env::var("IDEM_TEST_REDIS_URL") {
+            redis_node(&url).await;
+            measured = true;
+        }
+        if let Ok(url) = env::var("IDEM_TEST_REDIS_CLUSTER") {
+            redis_cluster(&url).await;
+            measured = true;
+        }
         assert!(
             measured,
-            "set IDEM_TEST_POSTGRES_URL or IDEM_TEST_MYSQL_URL to the address of a server"
+            "set IDEM_TEST_POSTGRES_URL, IDEM_TEST_MYSQL_URL, IDEM_TEST_REDIS_URL or \
+             IDEM_TEST_REDIS_CLUSTER to the address of a server"
         );
     });
 }
@@ -70,7 +86,7 @@ where
     Fut: Future<Output = ()> + Send,
 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let length = Duration::from_secs(setting("IDEM_BENCH_SECONDS", 3));
+    let length = Duration::from_millis(setting("IDEM_BENCH_MILLIS", 400));
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..clients() {
@@ -100,42 +116,64 @@ async fn compare<First, Replay, F, R>(
     F: Future<Output = ()> + Send,
     R: Future<Output = ()> + Send,
 {
-    let (mut bare, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        bare.push(rate(bare_first.clone()).await);
+    let first = {
         let store = Arc::clone(store);
-        let first = move |n| {
+        move |n| {
             let store = Arc::clone(&store);
             async move { first_request(&*store, format!("s{n}")).await }
-        };
-        through.push(rate(first).await);
-    }
-    report(engine, "first request", &mut bare, &mut through);
+        }
+    };
+    in_turns(engine, "first request", bare_first, first).await;
 
     for n in 0..100 {
         first_request(&**store, format!("replayed{n}")).await;
     }
-    let (mut bare, mut through) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        bare.push(rate(bare_replay.clone()).await);
-        let store = Arc::clone(store);
-        let again = move |n| {
-            let store = Arc::clone(&store);
-            async move { replay(&*store, format!("replayed{}", n % 100)).await }
-        };
-        through.push(rate(again).await);
-    }
-    report(engine, "replay", &mut bare, &mut through);
+    let store = Arc::clone(store);
+    let again = move |n| {
+        let store = Arc::clone(&store);
+        async move { replay(&*store, format!("replayed{}", n % 100)).await }
+    };
+    in_turns(engine, "replay", bare_replay, again).await;
 }
 
-fn report(engine: &str, what: &str, bare: &mut [f64], store: &mut [f64]) {
-    bare.sort_by(f64::total_cmp);
-    store.sort_by(f64::total_cmp);
-    let (bare, store) = (bare[bare.len() / 2], store[store.len() / 2]);
+/// Measures the two ways in pairs of turns, each pair in the other order than the one before.
+async fn in_turns<Bare, Through, B, T>(engine: &str, what: &str, bare: Bare, through: Through)
+where
+    Bare: Fn(u64) -> B + Clone + Send + Sync + 'static,
+    Through: Fn(u64) -> T + Clone + Send + Sync + 'static,
+    B: Future<Output = ()> + Send,
+    T: Future<Output = ()> + Send,
+{
+    // Statements are prepared, caches filled.
+    rate(bare.clone()).await;
+    rate(through.clone()).await;
+    let pairs = setting("IDEM_BENCH_PAIRS", 15);
+    let (mut bares, mut stores, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..pairs {
+        let (bare, store) = if pair % 2 == 0 {
+            let bare = rate(bare.clone()).await;
+            (bare, rate(through.clone()).await)
+        } else {
+            let store = rate(through.clone()).await;
+            (rate(bare.clone()).await, store)
+        };
+        bares.push(bare);
+        stores.push(store);
+        ratios.push(store / bare);
+    }
     println!(
-        "{engine:<9} {what:<14} bare {bare:>8.0}/s   store {store:>8.0}/s   ratio {:.2}",
-        store / bare
+        "{engine:<13} {what:<14} bare {:>7.0}/s   store {:>7.0}/s   ratio {:.2} ({:.2} to {:.2})",
+        quantile(&mut bares, 0.5),
+        quantile(&mut stores, 0.5),
+        quantile(&mut ratios, 0.5),
+        quantile(&mut ratios, 0.25),
+        quantile(&mut ratios, 0.75),
     );
+}
+
+fn quantile(values: &mut [f64], which: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(which * (values.len() - 1) as f64).round() as usize]
 }
 
 fn claim(key: String) -> Claim {
@@ -145,7 +183,7 @@ fn claim(key: String) -> Claim {
         also_accepted: None,
         route: ROUTE.to_owned(),
         owner: Uuid::new_v4(),
-        ttl: Duration::from_secs(86_400),
+        ttl: TTL,
         lease: Duration::from_secs(30),
         takeover: Takeover::Never,
     }
@@ -330,4 +368,126 @@ async fn bare_mysql_replay(pool: MySqlPool, n: u64) {
     .await
     .unwrap();
     assert_eq!(rows.len(), 1);
+}
+
+/// A connection of either kind, for bare commands.
+#[derive(Clone)]
+enum Bare {
+    Node(ConnectionManager),
+    Cluster(redis::cluster_async::ClusterConnection),
+}
+
+impl Bare {
+    async fn run<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        match self {
+            Bare::Node(node) => command.query_async(node).await,
+            Bare::Cluster(cluster) => command.query_async(cluster).await,
+        }
+    }
+}
+
+fn prefix() -> String {
+    format!("idem-bench-{}:", Uuid::new_v4().simple())
+}
+
+async fn redis_node(url: &str) {
+    let client = redis::Client::open(url).unwrap();
+    let bare = Bare::Node(client.get_connection_manager().await.unwrap());
+    let store = RedisOptions::new().prefix(prefix()).connect(url).await;
+    redis(store.unwrap(), bare, "redis").await;
+}
+
+async fn redis_cluster(url: &str) {
+    let nodes = url
+        .trim_start_matches("redis-cluster://")
+        .trim_end_matches('/')
+        .split(',');
+    let client = ClusterClient::new(nodes.map(|node| format!("redis://{node}"))).unwrap();
+    let bare = Bare::Cluster(client.get_async_connection().await.unwrap());
+    let store = RedisOptions::new().prefix(prefix()).connect(url).await;
+    redis(store.unwrap(), bare, "redis-cluster").await;
+}
+
+async fn redis(store: RedisStore, bare: Bare, engine: &str) {
+    let prefix = store.prefix().to_owned();
+    first_request(&store, "sized".to_owned()).await;
+    let mut command = redis::cmd("MEMORY");
+    let sized = store.key(&claim("sized".to_owned()).id);
+    let bytes: u64 = bare
+        .clone()
+        .run(command.arg("USAGE").arg(sized))
+        .await
+        .unwrap();
+    println!(
+        "{engine:<13} {bytes} bytes of memory for a record with an answer of {} bytes",
+        BODY.len()
+    );
+    let store: Arc<dyn Store> = Arc::new(store);
+    // As long as a record's key, and a record's value.
+    let key = move |n: String| format!("{prefix}bare{n:0>60}");
+    let mut connection = bare.clone();
+    let digest = load(&mut connection).await;
+    for n in 0..100 {
+        let n = format!("replayed{n}");
+        bare_redis(bare.clone(), key(n), digest.clone()).await;
+    }
+    let (first, first_key) = (bare.clone(), key.clone());
+    compare(
+        engine,
+        &store,
+        move |n| bare_redis(first.clone(), first_key(n.to_string()), digest.clone()),
+        move |n| bare_redis_replay(bare.clone(), key(format!("replayed{}", n % 100))),
+    )
+    .await;
+}
+
+/// The script that a completion cannot do without: it writes if the value is still the owner's, and
+/// keeps the expiry.
+const BARE_SCRIPT: &str = "local value = redis.call('GET', KEYS[1]) \
+    if not value or string.sub(value, 1, 16) ~= ARGV[1] then return 0 end \
+    redis.call('SET', KEYS[1], value .. ARGV[2], 'KEEPTTL') \
+    return 1";
+
+async fn load(connection: &mut Bare) -> String {
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(BARE_SCRIPT);
+    connection.run(&command).await.unwrap()
+}
+
+fn bare_claim(key: &str, owner: Uuid) -> Cmd {
+    let mut value = owner.as_bytes().to_vec();
+    value.resize(300, b'x');
+    let mut command = redis::cmd("SET");
+    command
+        .arg(key)
+        .arg(value)
+        .arg("NX")
+        .arg("GET")
+        .arg("PX")
+        .arg(TTL.as_millis() as u64);
+    command
+}
+
+/// One command that claims and reads, and one script that finishes.
+async fn bare_redis(mut connection: Bare, key: String, digest: String) {
+    let owner = Uuid::new_v4();
+    let standing: Option<Vec<u8>> = connection.run(&bare_claim(&key, owner)).await.unwrap();
+    assert!(standing.is_none());
+    let mut command = redis::cmd("EVALSHA");
+    command
+        .arg(digest)
+        .arg(1)
+        .arg(key)
+        .arg(owner.as_bytes())
+        .arg(BODY);
+    let done: bool = connection.run(&command).await.unwrap();
+    assert!(done);
+}
+
+async fn bare_redis_replay(mut connection: Bare, key: String) {
+    let standing: Option<Vec<u8>> = connection
+        .run(&bare_claim(&key, Uuid::new_v4()))
+        .await
+        .unwrap();
+    assert!(standing.is_some_and(|value| value.len() > BODY.len()));
 }

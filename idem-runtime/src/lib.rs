@@ -40,6 +40,8 @@ mod reconcile;
 pub mod record;
 mod registry;
 mod repair;
+#[doc = include_str!("scaling.md")]
+pub mod scaling {}
 mod scope;
 mod steps;
 pub mod store;
