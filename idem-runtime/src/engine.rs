@@ -178,7 +178,7 @@ impl Engine {
             Ok((Claimed::Standing(record), _)) => {
                 if is_abandoned(&record) {
                     // Its lease ran out because the store was away, not its owner.
-                    if same_request(&claim, &record) && self.leases.holds(record.owner) {
+                    if claim.accepts(&record.fingerprint) && self.leases.holds(record.owner) {
                         return Decision::Refuse(Problem::new(ProblemKind::InProgress));
                     }
                     if policy.reconciled {
@@ -286,11 +286,23 @@ impl Engine {
     }
 
     /// How a duplicate would be answered now, for an attempt that finds itself fenced: its own
-    /// outcome must not become a second answer for the key. `None` if nothing can be said, or if
-    /// the key meanwhile belongs to another request.
+    /// outcome must not become a second answer for the key. `None` if there is no other: nothing
+    /// stands there any more, or the key meanwhile belongs to another request.
     pub(crate) async fn answer_of_the_winner(&self, fenced: &Attempt) -> Option<Decision> {
         let standing = within(self.call_budget, self.store.get(&fenced.id));
-        let record = point!("engine.winner", standing).await.ok()??;
+        let record = match point!("engine.winner", standing).await {
+            Ok(record) => record?,
+            Err(error) => {
+                tracing::warn!(
+                    record = %fenced.id.digest(),
+                    error = error_chain(&error),
+                    "the answer of the attempt that owns the key could not be read"
+                );
+                return Some(Decision::Refuse(Problem::new(
+                    ProblemKind::StoreUnavailable,
+                )));
+            }
+        };
         if record.fingerprint != fenced.fingerprint {
             return None;
         }
@@ -303,14 +315,9 @@ impl Engine {
 
 /// Whether a claim met its own request still running: no other outcome can change by waiting.
 pub(crate) fn may_wait(claim: &Claim, record: &Record) -> bool {
-    same_request(claim, record)
+    claim.accepts(&record.fingerprint)
         && matches!(record.state, State::Running { .. })
         && !is_abandoned(record)
-}
-
-fn same_request(claim: &Claim, record: &Record) -> bool {
-    record.fingerprint == claim.fingerprint
-        || claim.also_accepted.as_ref() == Some(&record.fingerprint)
 }
 
 /// Whether the owner of a running record has died, or cannot reach the store.
@@ -320,7 +327,7 @@ fn is_abandoned(record: &Record) -> bool {
 
 /// How a duplicate is answered by the record that stands there.
 pub(crate) fn judge(policy: &EffectivePolicy, claim: &Claim, record: Record) -> Decision {
-    if !same_request(claim, &record) {
+    if !claim.accepts(&record.fingerprint) {
         return Decision::Refuse(Problem::key_reused(policy.mismatch));
     }
     match record.state {

@@ -151,9 +151,11 @@ impl Engine {
         let running = match self.running().enter(claim) {
             Ok(running) => running,
             Err(fingerprint) => {
-                let same = claim.fingerprint == fingerprint
-                    || claim.also_accepted.as_ref() == Some(&fingerprint);
-                return Ok(if same { Asked::Running } else { Asked::Reused });
+                return Ok(if claim.accepts(&fingerprint) {
+                    Asked::Running
+                } else {
+                    Asked::Reused
+                });
             }
         };
         let store = C::store(&**self.store()).ok_or_else(|| StoreError::Unavailable {

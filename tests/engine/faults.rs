@@ -1,10 +1,11 @@
 use crate::app::{Running, start};
 use idem_runtime::{
-    store::MemoryStore,
+    store::{Claim, ListQuery, MemoryStore, Store, Takeover},
     testing::{Fault, FaultStore, Method, Occasion},
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
 
 async fn faulty() -> (FaultStore, Running) {
     let store = FaultStore::new(MemoryStore::new());
@@ -210,5 +211,39 @@ async fn a_duplicate_of_an_answer_that_waits_for_the_store_is_told_to_come_back(
     let retry = settled(&app, "/orders", "k1").await;
     assert_eq!((retry.replayed, retry.location), (true, first.location));
     assert_eq!(app.probe.runs(), 1);
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn a_fenced_attempt_that_cannot_read_the_winner_s_answer_does_not_give_its_own() {
+    let (store, app) = faulty().await;
+    let first = app.post("/gated", "k1", "a");
+    let taken_over = async {
+        app.probe.started.acquire().await.unwrap().forget();
+        let query = ListQuery {
+            limit: 1,
+            ..ListQuery::default()
+        };
+        let record = store.list(&query).await.unwrap().remove(0);
+        store.release(&record.id, record.owner).await.unwrap();
+        let winner = Claim {
+            id: record.id,
+            fingerprint: record.fingerprint,
+            also_accepted: None,
+            route: record.route,
+            owner: Uuid::new_v4(),
+            ttl: Duration::from_secs(60),
+            lease: Duration::from_secs(60),
+            takeover: Takeover::Never,
+        };
+        store.claim(&winner).await.unwrap();
+        store.script(Method::Get, Occasion::Next(1), Fault::FailBefore);
+        app.probe.gate.add_permits(1);
+    };
+    let (first, ()) = tokio::join!(first, taken_over);
+    assert_eq!(
+        (first.status, first.problem().as_str()),
+        (503, "store-unavailable")
+    );
     app.stop().await;
 }

@@ -197,6 +197,13 @@ pub struct Claim {
     pub takeover: Takeover,
 }
 
+impl Claim {
+    /// Whether a record with this fingerprint is of the same request.
+    pub fn accepts(&self, fingerprint: &str) -> bool {
+        fingerprint == self.fingerprint || Some(fingerprint) == self.also_accepted.as_deref()
+    }
+}
+
 /// Whether a claim may take over an abandoned record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -243,10 +243,10 @@ impl RawRow {
 /// transaction, such as by an earlier release of the program; then the rule of
 /// [`Takeover::Abandoned`](super::Takeover::Abandoned) holds.
 pub(super) fn stands(claim: &Claim, record: &Record) -> bool {
-    let accepted = claim.also_accepted.as_ref().unwrap_or(&claim.fingerprint);
-    let same = record.fingerprint == claim.fingerprint || record.fingerprint == *accepted;
     match record.state {
-        State::Running { locked_until } => locked_until > record.now || !same,
+        State::Running { locked_until } => {
+            locked_until > record.now || !claim.accepts(&record.fingerprint)
+        }
         State::Finished { .. } => true,
     }
 }

@@ -525,8 +525,7 @@ impl Store for MemoryStore {
 fn may_take_over(entry: &Entry, claim: &Claim, now: StoreTime) -> bool {
     claim.takeover == Takeover::Abandoned
         && entry.is_abandoned(now)
-        && (entry.fingerprint() == claim.fingerprint
-            || claim.also_accepted.as_deref() == Some(entry.fingerprint()))
+        && claim.accepts(entry.fingerprint())
 }
 
 /// Whether the record is of one of these handlers.

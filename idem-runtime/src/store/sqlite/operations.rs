@@ -77,12 +77,10 @@ fn verdict(claim: &Claim, row: &SqliteRow) -> Result<Option<Claimed>, Trouble> {
                 steps: record.steps,
             }));
         }
-        let same_request = record.fingerprint == claim.fingerprint
-            || claim.also_accepted.as_ref() == Some(&record.fingerprint);
         if claim.takeover == Takeover::Abandoned
             && locked_until <= record.now
             && record.expires_at > record.now
-            && same_request
+            && claim.accepts(&record.fingerprint)
         {
             return Ok(None);
         }
