@@ -163,9 +163,10 @@ impl Cell {
     }
 
     /// Whether the process may pass the point by: the reconciler, at work on keys of other cells, met
-    /// the failure that would have led there.
+    /// the failure that would have led there; or it had asked already when the point was armed, on
+    /// a machine on which a restart takes longer than the lease.
     fn may_survive(&self) -> bool {
-        !self.point.flags.is_empty()
+        !self.point.flags.is_empty() || matches!(self.point.way, Way::Asked(_))
     }
 
     /// What a retry may get, and how many effects there are after it.
