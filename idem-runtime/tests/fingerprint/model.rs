@@ -205,10 +205,8 @@ impl Parser {
             if !minus {
                 self.take("+");
             }
-            exponent = self
-                .digits()?
-                .parse::<i128>()
-                .expect("the generator keeps exponents shorter");
+            // The generator keeps exponents shorter; of others the model only knows that they are.
+            exponent = self.digits()?.parse().unwrap_or(i128::MAX / 2);
             if minus {
                 exponent = -exponent;
             }
