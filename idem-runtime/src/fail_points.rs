@@ -87,8 +87,21 @@ fn come_to(name: &str) -> Option<Moment> {
     slot.take().map(|armed| armed.moment)
 }
 
+/// A death after an await that may be given up, as the other branches of a `select!` are: then the
+/// next pass counts.
+struct Postponed(Option<&'static str>);
+
+impl Drop for Postponed {
+    fn drop(&mut self) {
+        if let Some(name) = self.0 {
+            arm(name, Moment::After, 1);
+        }
+    }
+}
+
 pub(crate) async fn around<F: Future>(name: &'static str, future: F) -> F::Output {
     let death = come_to(name);
+    let mut postponed = Postponed((death == Some(Moment::After)).then_some(name));
     if death == Some(Moment::Before) {
         std::process::abort();
     }
@@ -105,6 +118,7 @@ pub(crate) async fn around<F: Future>(name: &'static str, future: F) -> F::Outpu
         poll
     })
     .await;
+    postponed.0 = None;
     if death == Some(Moment::After) {
         std::process::abort();
     }

@@ -202,6 +202,7 @@ pub(crate) const POINTS: &[Point] = &[
     point("stream.over_limit", TWO, &[Tombstone], &[], &[Tombstone]).answering("stream:2000"),
     point("stream.broken", TWO, &[Tombstone], &[], &[Tombstone]).answering("broken:2"),
     point("respond.read", TX, &[Tombstone], &[], &[Tombstone]).answering("stream:2000"),
+    point("respond.broken", TX, &[Tombstone], &[], &[Tombstone]).answering("broken:2"),
 
     // what goes on meanwhile, and afterwards
     point("lease.idle", TWO, IN_DOUBT, IN_DOUBT, IN_DOUBT).way(SLOW),
@@ -243,6 +244,7 @@ pub(crate) const POINTS: &[Point] = &[
     point("transaction.commit", TX, &[Nothing], MAYBE_COMMITTED, &[Saved]),
     point("transaction.keep_answer", TX, &[Nothing], &[Nothing, Failure], &[Failure])
         .answering("status:409"),
+    point("tx.refused", TX, &[Nothing], &[], &[Nothing]).answering("status:503"),
     point("transaction.rollback", TX, &[Nothing], &[Nothing], &[Nothing]).answering("status:503"),
 
     point("sqlite.look", TX, &[Nothing], &[Nothing], &[Nothing]).only(SQLITE),
@@ -310,6 +312,12 @@ mod tests {
         ("actix/run.rs", "admitted.unfolds_too_far(&body)"),
         ("actix/run.rs", "admitted.protect(body, section)"),
         ("actix/run.rs", "claim.release()"),
+        ("actix/tx.rs", "given.is_refused(&shared.engine, &mut transaction)"),
+        ("actix/tx.rs", "given.is_refused(engine, &mut transaction)"),
+        ("actix/tx.rs", "settlement.end(transaction, Ending::Rollback)"),
+        ("actix/tx.rs", "transaction::end(engine, transaction, Ending::Rollback)"),
+        ("engine.rs", "self.leases.assure(owner, store, budget)"),
+        ("steps.rs", "self.engine.assure_held(self.owner)"),
         ("actix/run.rs", "self.unless_fenced(settled, response)"),
         ("actix/run.rs", "self.settle_whole(claim, response, send)"),
         ("actix/run.rs", "Box::pin(self.settle_unkept(claim, response, send))"),
@@ -371,7 +379,7 @@ mod tests {
         ("store/mysql/transaction.rs", "self.session.rollback()"),
         ("store/mysql/transaction.rs", "self.session.end_inner()"),
         ("store/mysql/transaction.rs", "self.session.commit()"),
-        ("store/mysql/transaction.rs", "Session::acquire(self.pool())"),
+        ("store/mysql/transaction.rs", "Session::acquire(&self.connections)"),
         ("store/postgres/transaction.rs", "self.open(None)"),
         ("store/postgres/transaction.rs", "self.open(Some(claim.lease))"),
         ("store/postgres/transaction.rs", "open.take(claim, self.lock(&claim.id))"),
@@ -392,7 +400,7 @@ mod tests {
         ("store/postgres/transaction.rs", "self.session.end_inner()"),
         ("store/postgres/transaction.rs", "self.session.commit()"),
         ("store/postgres/transaction.rs", "session.begin(opening(lease))"),
-        ("store/postgres/transaction.rs", "Session::acquire(self.pool())"),
+        ("store/postgres/transaction.rs", "Session::acquire(&self.connections)"),
         ("store/sqlite/transaction.rs", "begin(&self.shared.turn)"),
         ("store/sqlite/transaction.rs", "self.carry_out(Complete { id, owner, answer })"),
         ("store/sqlite/transaction.rs", "open.carry_out(Take(claim.clone()))"),
@@ -409,6 +417,13 @@ mod tests {
         ("reconcile.rs", "futures_util::stream::iter(records)…"),
         // the budget around a call: whoever awaits it has the point
         ("repair.rs", "tokio::time::timeout(budget, call)"),
+        // like a renewal, but only before a step that begins after a pause of the process
+        ("lease.rs", "within(call_budget, store.renew(&renewal))"),
+        // what was read of the body, right before `respond.broken`
+        ("actix/run.rs", "client.send(Ok(read))"),
+        // within `tx.refused`
+        ("actix/tx.rs", "tokio::time::timeout(engine.call_budget(), transaction.is_refused())"),
+        ("store/mysql/transaction.rs", "sqlx::raw_sql(\"SHOW ERRORS\").fetch_all(self.session.connection())"),
         // within the await that runs the handler
         ("actix/run.rs", "handler(args)"),
         ("actix/tx.rs", "handler(args, transaction.connection())"),

@@ -526,7 +526,7 @@ pub(crate) async fn respond(head: HttpResponse<()>, collected: Collected, send: 
             let (client, live) = LiveBody::new(size);
             send(head.set_body(BoxBody::new(live)));
             if read.is_empty() || client.send(Ok(read)).await.is_ok() {
-                let _ = client.send(Err(error)).await;
+                let _ = point!("respond.broken", client.send(Err(error))).await;
             }
         }
         Collected::TooLarge { size, read, rest } => {

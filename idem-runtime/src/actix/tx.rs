@@ -51,7 +51,7 @@ impl Given {
                     .await
                     .unwrap_or(false)
         };
-        let refused = asked.await;
+        let refused = point!("tx.refused", asked).await;
         if refused {
             tracing::warn!(
                 error = self.response.error().map(tracing::field::display),

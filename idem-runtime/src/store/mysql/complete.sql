@@ -1,7 +1,8 @@
--- Finishes a running record, on condition that the caller still owns it.
+-- Finishes a running record, on condition that the caller still owns it. FORCE INDEX: by the
+-- index of running records others' rows would be locked as well, up to a deadlock.
 --
 -- code, headers, body, status, scope, key, path, owner
-UPDATE `idempotency_records` AS r
+UPDATE `idempotency_records` AS r FORCE INDEX (PRIMARY)
 SET r.response_code = ?,
     r.response_headers = ?,
     r.response_body = ?,

@@ -30,27 +30,29 @@ local function understand(key, value, now)
   if #value < HEAD or string.sub(value, 1, 5) ~= 'idem\1' then
     return { known = false, live = true, expiry = -1 }
   end
-  local r = { known = true, expiry = -1 }
-  r.magic, r.status, r.format, r.owner, r.attempt, r.created, r.locked, r.completed, r.ttl, r.lease,
-    r.code, r.fingerprint, r.scope, r.key, r.path, r.route, r.headers, r.body, r.steps =
-    struct.unpack(FORMAT, value)
-  r.texts = r.fingerprint + r.scope + r.key + r.path + r.route
-  r.running = r.status == 'P'
-  if r.created == 0 then
-    r.expiry = redis.call('PEXPIRETIME', key)
-    if r.expiry < 0 then
+  local magic, status, format, owner, attempt, created, locked, completed, ttl, lease, code,
+    fingerprint, scope, name, path, route, headers, body, steps = struct.unpack(FORMAT, value)
+  local expiry = -1
+  if created == 0 then
+    expiry = redis.call('PEXPIRETIME', key)
+    if expiry < 0 then
       return { known = false, live = true, expiry = -1 }
     end
-    r.created = r.expiry - math.max(r.ttl, r.lease)
-    r.locked = r.created + r.lease
+    created = expiry - math.max(ttl, lease)
+    locked = created + lease
   end
-  r.expires = r.created + r.ttl
-  r.ends = r.expires
-  if r.running then
-    r.ends = math.max(r.expires, r.locked)
-  end
-  r.live = r.ends > now
-  return r
+  local expires = created + ttl
+  local running = status == 'P'
+  local ends = running and math.max(expires, locked) or expires
+  -- In one piece: a table that grows field by field is laid out anew again and again.
+  return {
+    known = true, expiry = expiry, magic = magic, status = status, format = format, owner = owner,
+    attempt = attempt, created = created, locked = locked, completed = completed, ttl = ttl,
+    lease = lease, code = code, fingerprint = fingerprint, scope = scope, key = name, path = path,
+    route = route, headers = headers, body = body, steps = steps,
+    texts = fingerprint + scope + name + path + route, running = running, expires = expires,
+    ends = ends, live = ends > now,
+  }
 end
 
 local function load_head(key, now)
