@@ -163,7 +163,7 @@ impl ResponseError for Said {
 /// handler's error, so an error type of the application's own needs nothing but a `source()`. Nothing
 /// of the cause is sent to the client.
 ///
-/// ```
+/// ```standalone_crate
 /// # #[cfg(feature = "postgres")]
 /// # mod example {
 /// use actix_web::{HttpResponse, post};
