@@ -130,7 +130,7 @@ impl ProblemKind {
         }
     }
 
-    /// Whether the same request with the same key can still succeed.
+    /// Whether the same request with the same key can usually still succeed.
     pub fn retryable(self) -> bool {
         matches!(
             self,
@@ -149,6 +149,8 @@ pub struct Problem {
     pub status: u16,
     /// A sentence for the client's developer. It never holds anything of another request.
     pub detail: String,
+    /// Whether the same request with the same key can still succeed.
+    pub retryable: bool,
     /// When to retry; sent as `Retry-After` in whole seconds (RFC 9110, section 10.2.3).
     pub retry_after: Option<Duration>,
 }
@@ -159,7 +161,18 @@ impl Problem {
             kind,
             status: kind.status(),
             detail: kind.detail().to_owned(),
+            retryable: kind.retryable(),
             retry_after: kind.retryable().then_some(Duration::from_secs(1)),
+        }
+    }
+
+    /// The handler panicked, and the key is free for another try: nothing has happened, says `why`.
+    pub(crate) fn panicked_and_freed(why: &str) -> Problem {
+        Problem {
+            retryable: true,
+            ..Problem::new(ProblemKind::HandlerPanicked).with_detail(format!(
+                "The request failed unexpectedly {why}. Retry with the same key."
+            ))
         }
     }
 

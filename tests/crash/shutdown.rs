@@ -1,9 +1,9 @@
 //! SIGTERM with work in flight.
 
-use crate::LAB;
+use crate::{LAB, settled};
 use futures_util::{StreamExt, future::join_all, stream};
 use idem_tests::{
-    harness::{Call, Reply, Site, request, scaled},
+    harness::{Call, Reply, Site, durable, request, scaled},
     services::Store,
 };
 use nix::sys::signal::Signal;
@@ -106,6 +106,24 @@ async fn work_whose_client_has_left_is_finished_too() {
                 assert!(again.is_replay(), "{respond}: {again:?}");
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_the_limit_is_cut_off_and_held() {
+    Site::on_these(durable(), LAB, &["--lease", "1s"], async |mut site| {
+        let order = site.post("/default").key("k").json("{}");
+        let cut_off = order.clone().delay_ms(60_000).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGTERM);
+        // It waits for as long as it may, and then it ends.
+        let slack = Duration::from_secs(5);
+        assert_eq!(site.lab.ended(LIMIT + slack).await.code(), Some(0));
+        drop(cut_off);
+        site.restart(&["--lease", "1s"]).await;
+        let order = order.at(site.address());
+        settled(&order).await.assert_problem(409, "outcome-unknown");
     })
     .await;
 }

@@ -44,6 +44,21 @@ async fn impossible_options_are_found_at_start_up_all_at_once() {
     assert_eq!(mistakes.len(), 4, "{mistakes:?}");
 }
 
+#[actix_web::test]
+async fn waiting_longer_than_an_answer_is_kept_is_found_at_start_up() {
+    let Err(BuildError::Mistakes(mistakes)) = builder()
+        .scope("user", |_: HttpRequest| "somebody")
+        .wait(Duration::from_secs(2 * 60 * 60))
+        .build()
+    else {
+        panic!("a duplicate would outlast what it waits for")
+    };
+    assert!(
+        mistakes.iter().all(|mistake| mistake.contains("`ttl`")),
+        "{mistakes:?}"
+    );
+}
+
 #[test]
 fn a_build_outside_of_a_runtime_is_an_error_that_says_so() {
     let error = builder()

@@ -157,6 +157,7 @@ async fn a_panic_is_kept_or_released_as_the_route_says() {
             let order = site.post(path).key("k").json("{}");
             let first = order.clone().respond("panic").send().await;
             first.assert_problem(500, "handler-panicked");
+            assert_eq!(first.json()["retryable"], released, "{path}");
             let again = order.send().await;
             if released {
                 again.assert_created();

@@ -605,6 +605,13 @@ impl IdempotencyBuilder {
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
         for route in routes().filter(|route| serves(&self.not_served, route)) {
+            let policy = EffectivePolicy::new(&route.policy, &self.defaults);
+            if let Some(wait) = policy.wait.filter(|wait| *wait > policy.ttl) {
+                mistakes.push(format!(
+                    "{}:{}: duplicates of `{}` wait for up to {wait:?}, but its answer is kept for {:?} only: use a longer `ttl` or a shorter `wait`",
+                    route.file, route.line, route.name, policy.ttl
+                ));
+            }
             if let Some(check) = route.policy.transaction
                 && let Err(database) = check(&*self.store)
             {

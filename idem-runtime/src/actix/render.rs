@@ -62,7 +62,7 @@ impl ProblemStyle {
             "title": problem.kind.title(),
             "status": problem.status,
             "detail": problem.detail,
-            "retryable": problem.kind.retryable(),
+            "retryable": problem.retryable,
         });
         response.body(body.to_string())
     }

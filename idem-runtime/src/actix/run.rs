@@ -352,8 +352,13 @@ impl Admitted {
     /// The handler's response; a panic becomes one.
     async fn response(&self, handler: LocalBoxFuture<'static, HttpResponse>) -> HttpResponse {
         self.caught(handler).await.unwrap_or_else(|| {
-            self.shared
-                .problem(&Problem::new(ProblemKind::HandlerPanicked), &self.request)
+            let problem = Problem::new(ProblemKind::HandlerPanicked);
+            let problem = if self.policy.releases(problem.status) {
+                Problem::panicked_and_freed("before anything had happened")
+            } else {
+                problem
+            };
+            self.shared.problem(&problem, &self.request)
         })
     }
 

@@ -153,8 +153,7 @@ async fn section<C: Connection>(
     let Some((mut transaction, given)) = admitted.caught(running).await else {
         // The transaction went down with the handler: nothing has happened.
         settlement.free();
-        let problem = Problem::new(ProblemKind::HandlerPanicked)
-            .with_detail("The request failed unexpectedly and was rolled back.");
+        let problem = Problem::panicked_and_freed("and was rolled back");
         return send(admitted.answer(problem));
     };
     if given.is_refused(&shared.engine, &mut transaction).await {
