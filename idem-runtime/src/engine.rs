@@ -171,7 +171,9 @@ impl Engine {
                     ttl: claim.ttl,
                     id: claim.id,
                     fingerprint: claim.fingerprint,
+                    route: claim.route,
                     owner: claim.owner,
+                    lease_length: claim.lease,
                     lease,
                 })
             }
@@ -388,10 +390,12 @@ pub(crate) struct LiveClaim {
     engine: Arc<Engine>,
     id: RecordId,
     fingerprint: String,
+    route: String,
     owner: Uuid,
     attempt: u32,
     steps: Option<Bytes>,
     ttl: Duration,
+    lease_length: Duration,
     lease: HeldLease,
 }
 
@@ -437,7 +441,51 @@ impl LiveClaim {
         let call = self.engine.store.complete(&self.id, self.owner, &answer);
         let call = within(self.engine.call_budget, call);
         let saved = point!("engine.complete", call).await;
+        let saved = match saved {
+            Err(StoreError::LeaseLost) => self.complete_anew(&answer).await,
+            saved => saved,
+        };
         self.settle(saved, Repair::Complete(answer))
+    }
+
+    /// Saves the answer of an attempt whose claim is gone, if nobody has the key: it was freed behind
+    /// an owner that was taken for dead, or the store has lost its record. What the attempt has done
+    /// is then what there is to be replayed.
+    async fn complete_anew(&self, answer: &Answer) -> Result<(), StoreError> {
+        let claim = Claim {
+            id: self.id.clone(),
+            fingerprint: self.fingerprint.clone(),
+            also_accepted: None,
+            route: self.route.clone(),
+            owner: Uuid::new_v4(),
+            ttl: self.ttl,
+            lease: self.lease_length,
+            takeover: Takeover::Never,
+        };
+        let store = &self.engine.store;
+        let budget = self.engine.call_budget;
+        let Ok(Claimed::Won { .. }) = within(budget, store.claim(&claim)).await else {
+            return Err(StoreError::LeaseLost);
+        };
+        let saved = within(budget, store.complete(&claim.id, claim.owner, answer)).await;
+        if saved.is_ok() {
+            tracing::warn!(
+                record = %self.id.digest(),
+                path = self.id.request_path(),
+                attempt = self.attempt,
+                "lease lost: the key had been freed, and the outcome of this attempt was saved anew"
+            );
+            return saved;
+        }
+        // A claim that nobody is going to settle must not keep the key.
+        self.engine.repairs.start(
+            claim.id,
+            claim.owner,
+            Repair::Complete(answer.clone()),
+            claim.ttl,
+            (),
+        );
+        Err(StoreError::LeaseLost)
     }
 
     /// Frees the key: the attempt had no effect.

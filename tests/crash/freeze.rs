@@ -252,3 +252,62 @@ async fn a_paused_transaction_keeps_its_file_and_is_committed_once_when_it_goes_
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_stream_of_an_old_owner_breaks_off_and_is_not_taken_for_an_answer() {
+    let flags = ["--lease", "1s"];
+    Site::on_these(durable(), LAB, &flags, async |site| {
+        let other = site.another(&flags).await;
+        for stream in ["stream:5", "stream:2000"] {
+            let order = site.post("/rerun").key(stream).json("{}");
+            let frozen = order.clone().delay_ms(1500).respond(stream);
+            let frozen = tokio::spawn(async move { frozen.try_send().await });
+            site.journal.wait_for("start", stream).await;
+            site.lab.signal(Signal::SIGSTOP);
+            let second = settled(&order.clone().at(other.address())).await;
+            second.assert_created();
+            site.lab.signal(Signal::SIGCONT);
+            let own = frozen.await.unwrap();
+            assert!(own.is_err(), "a whole body: {own:?}");
+            assert_replay(&second, &order.send().await);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_old_owner_whose_key_was_freed_saves_what_it_has_done() {
+    let flags = ["--lease", "1s", "--reconcile-every", "100ms"];
+    Site::on_these(durable(), LAB, &flags, async |site| {
+        let other = site.another(&flags).await;
+        let order = site.post("/reconcile").key("k").json("{}");
+        let frozen = order.clone().delay_ms(1500).spawn();
+        site.journal.wait_for("start", "k").await;
+        site.lab.signal(Signal::SIGSTOP);
+        // The function has seen no effect: it says that nothing had happened.
+        other.logged("abandoned record reconciled").await;
+        site.lab.signal(Signal::SIGCONT);
+        let own = frozen.await.unwrap();
+        own.assert_created();
+        assert_replay(&own, &order.clone().at(other.address()).send().await);
+        assert_replay(&own, &order.send().await);
+        assert_eq!(site.journal.effects("k"), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_the_database_has_ended_is_503_whatever_its_handler_makes_of_it() {
+    let mut stores = transactional();
+    stores.retain(|store| *store != Store::Sqlite);
+    Site::on_these(stores, LAB, &["--lease", "1s"], async |site| {
+        let order = site.post("/transactional").key("k").json("{}");
+        // It finds its connection gone when it comes to write.
+        let slow = order.clone().delay_ms(5000).send().await;
+        slow.assert_problem(503, "store-unavailable");
+        let retry = order.send().await;
+        retry.assert_created();
+        assert_eq!(site.orders().await, [retry.id()]);
+    })
+    .await;
+}

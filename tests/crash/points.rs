@@ -317,6 +317,14 @@ mod tests {
         ("actix/tx.rs", "settlement.end(transaction, Ending::Rollback)"),
         ("actix/tx.rs", "transaction::end(engine, transaction, Ending::Rollback)"),
         ("engine.rs", "self.leases.assure(owner, store, budget)"),
+        // only after a key was freed behind an owner that was taken for dead
+        ("engine.rs", "self.complete_anew(&answer)"),
+        ("engine.rs", "within(budget, store.claim(&claim))"),
+        ("engine.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
+        // only after a takeover behind a paused owner
+        ("actix/run.rs", "self.unless_fenced(settled, own)"),
+        ("actix/run.rs", "self.break_off(&client)"),
+        ("actix/run.rs", "client.send(Err(fenced.into()))"),
         ("steps.rs", "self.engine.assure_held(self.owner)"),
         ("actix/run.rs", "self.unless_fenced(settled, response)"),
         ("actix/run.rs", "self.settle_whole(claim, response, send)"),
@@ -423,6 +431,7 @@ mod tests {
         ("actix/run.rs", "client.send(Ok(read))"),
         // within `tx.refused`
         ("actix/tx.rs", "tokio::time::timeout(engine.call_budget(), transaction.is_refused())"),
+        ("store/postgres/transaction.rs", "self.session.connection().ping()"),
         ("store/mysql/transaction.rs", "sqlx::raw_sql(\"SHOW ERRORS\").fetch_all(self.session.connection())"),
         // within the await that runs the handler
         ("actix/run.rs", "handler(args)"),

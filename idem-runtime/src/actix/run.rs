@@ -5,7 +5,7 @@ use crate::{
         body::{BodyError, KeptBody},
         config::{Idempotency, Shared},
         render::not_configured,
-        response::{Collected, LiveBody, Retention, collect, next_chunk, pass},
+        response::{Collected, LiveBody, LiveSender, Retention, collect, next_chunk, pass},
     },
     context::{ClaimContext, Context, StepsOf},
     drain::Ticket,
@@ -424,7 +424,11 @@ impl Admitted {
                     handler = self.route.name,
                     "a response's body could not be retained"
                 );
-                claim.complete(Answer::Tombstone { code }).await;
+                let settled = claim.complete(Answer::Tombstone { code }).await;
+                if let Settled::Fenced(_) = settled {
+                    let own = head.set_body(BoxBody::new(actix_web::body::None::new()));
+                    return send(self.unless_fenced(settled, own).await);
+                }
                 Box::pin(respond(head, partial, send)).await;
             }
         }
@@ -442,8 +446,11 @@ impl Admitted {
         while let Some(chunk) = next_chunk(&mut body).await {
             match chunk {
                 Ok(chunk) if copy.len() + chunk.len() > self.policy.max_response => {
-                    claim.complete(tombstone).await;
+                    let settled = claim.complete(tombstone).await;
                     self.saved();
+                    if let Settled::Fenced(_) = settled {
+                        return self.break_off(&client).await;
+                    }
                     let _ = point!("stream.over_limit", client.send(Ok(chunk))).await;
                     return pass(body, client).await;
                 }
@@ -463,7 +470,17 @@ impl Admitted {
             }
         }
         stored.body = Some(Bytes::from(copy));
-        claim.complete(Answer::Kept(stored)).await;
+        if let Settled::Fenced(_) = claim.complete(Answer::Kept(stored)).await {
+            self.break_off(&client).await;
+        }
+    }
+
+    /// Ends a body before its end: it is the beginning of an answer that is nobody's, and the client
+    /// must not take it for a whole one.
+    async fn break_off(&self, client: &LiveSender) {
+        self.shared.count("fenced");
+        let fenced = "another attempt owns the key: retry with it to get its answer";
+        let _ = client.send(Err(fenced.into())).await;
     }
 
     /// The attempt's own response, unless another attempt owns the key: then that one's answer is

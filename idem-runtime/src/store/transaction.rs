@@ -58,8 +58,8 @@ pub trait OpenTransaction<C>: Send {
     fn connection(&mut self) -> &mut C;
 
     /// Whether the database has refused a statement of the handler's in favour of another transaction,
-    /// as far as it can be asked for that once the handler is done. The default cannot: then the
-    /// error tells that the handler has returned, if it does.
+    /// or has ended the transaction itself, as far as it can be asked for that once the handler is
+    /// done. The default cannot: then the error tells that the handler has returned, if it does.
     async fn is_refused(&mut self) -> bool {
         false
     }

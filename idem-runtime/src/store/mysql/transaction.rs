@@ -445,7 +445,9 @@ impl OpenTransaction<MySqlConnection> for Open {
                 .filter_map(|row| row.try_get::<u32, _>("Code").ok())
                 .any(|code| u16::try_from(code).is_ok_and(conflict::mysql)),
             // Sent before it: the rollback of an inner transaction that the handler has dropped.
-            Err(error) => number(&error) == Some(NO_SAVEPOINT),
+            Err(error) => {
+                number(&error) == Some(NO_SAVEPOINT) || matches!(error, sqlx::Error::Io(_))
+            }
         }
     }
 

@@ -15,7 +15,10 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr as _, SqlStr, postgres::PgRow};
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, Postgres, SqlSafeStr as _, SqlStr,
+    postgres::PgRow,
+};
 use std::{any::Any, sync::Arc, sync::atomic::Ordering, time::Duration};
 
 /// Where the handler's own writes begin.
@@ -305,6 +308,12 @@ fn refusal(doing: &'static str, error: sqlx::Error) -> StoreError {
 impl OpenTransaction<PgConnection> for Open {
     fn connection(&mut self) -> &mut PgConnection {
         self.session.connection()
+    }
+
+    /// Which statement was refused, only its error tells. But a connection that is gone took the
+    /// transaction along: its owner was silent for longer than the server waits.
+    async fn is_refused(&mut self) -> bool {
+        self.session.connection().ping().await.is_err()
     }
 
     async fn commit(self: Box<Self>, answer: &Answer) -> Result<(), StoreError> {

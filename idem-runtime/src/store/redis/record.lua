@@ -75,7 +75,11 @@ local function save_head(key, r)
   end
 end
 
--- Tells those who wait for a record that it is settled. Without the right to publish, they look.
+-- Tells those who wait for a record that it is settled. To publish costs a cluster much more than to
+-- ask whether anybody listens. Without the right to either, they look.
 local function tell(key)
-  redis.pcall('SPUBLISH', key, '')
+  local listening = redis.pcall('PUBSUB', 'SHARDNUMSUB', key)
+  if listening.err or listening[2] ~= 0 then
+    redis.pcall('SPUBLISH', key, '')
+  end
 end
