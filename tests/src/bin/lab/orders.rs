@@ -6,6 +6,8 @@ use serde::Serialize;
 use sqlx::{Connection as _, MySqlConnection, PgConnection, SqliteConnection};
 use std::time::Duration;
 
+// Statements are not kept prepared: behind a pooler, the next one may get to another server process.
+
 /// Rows listed at most.
 const MOST: i64 = 100_000;
 /// Several labs that start at once may get into each other's way while one makes the table.
@@ -38,9 +40,9 @@ pub(crate) async fn create_table(database: &Database) -> Result<(), String> {
         tries += 1;
         let created = match database {
             Database::None => return Ok(()),
-            Database::Sqlite(pool) => sqlx::query(CREATE).execute(pool).await.map(drop),
-            Database::Postgres(pool) => sqlx::query(CREATE).execute(pool).await.map(drop),
-            Database::MySql(pool) => sqlx::query(CREATE).execute(pool).await.map(drop),
+            Database::Sqlite(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
+            Database::Postgres(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
+            Database::MySql(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
         };
         match created {
             Ok(()) => return Ok(()),
@@ -56,7 +58,8 @@ pub(crate) async fn list(database: &Database) -> Result<Vec<Order>, sqlx::Error>
         Database::None => Vec::new(),
         Database::Sqlite(pool) => sqlx::query_as(SELECT).bind(MOST).fetch_all(pool).await?,
         Database::Postgres(pool) => {
-            let rows = sqlx::query_as(SELECT_POSTGRES).bind(MOST);
+            let rows = sqlx::query_as(SELECT_POSTGRES);
+            let rows = rows.bind(MOST).persistent(false);
             rows.fetch_all(pool).await?
         }
         Database::MySql(pool) => sqlx::query_as(SELECT).bind(MOST).fetch_all(pool).await?,
@@ -84,6 +87,7 @@ macro_rules! enter {
         impl Enter for $connection {
             async fn enter(&mut self, order: &Order) -> Result<(), Failure> {
                 let entered = sqlx::query($insert)
+                    .persistent(false)
                     .bind(order.id)
                     .bind(&order.user_name)
                     .bind(&order.body_sha256)
