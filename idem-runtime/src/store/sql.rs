@@ -4,9 +4,7 @@
 mod pool;
 mod session;
 
-pub(super) use pool::{
-    ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, own_pool, reach, test_if_idle,
-};
+pub(super) use pool::{ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, own_pool, reach};
 #[cfg(feature = "postgres")]
 pub(super) use pool::{REACHED_WITHIN, silent};
 pub(super) use session::Session;

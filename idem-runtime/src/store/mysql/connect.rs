@@ -7,7 +7,7 @@ use crate::{
         Store as _, StoreError,
         sql::{
             ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, SCHEMA_VERSION, TableName,
-            newer_schema, no_table, own_pool, reach, refused, schema_version, test_if_idle,
+            newer_schema, no_table, own_pool, reach, refused, schema_version,
         },
     },
 };
@@ -166,10 +166,8 @@ impl MySqlStoreBuilder {
                 StoreError::unavailable("connecting to the MySQL server", error)
             })?,
         );
-        let pool_options = self.pool_options.clone().unwrap_or_else(|| {
-            own_pool(self.max_connections, self.acquire_timeout)
-                .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
-        });
+        let own = || own_pool(self.max_connections, self.acquire_timeout);
+        let pool_options = self.pool_options.clone().unwrap_or_else(own);
         self.open(pool_options.connect_lazy_with(options), true)
             .await
     }

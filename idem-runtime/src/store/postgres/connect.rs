@@ -8,7 +8,7 @@ use crate::{
         sql::{
             ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, REACHED_WITHIN,
             SCHEMA_VERSION, TableName, newer_schema, no_table, own_pool, reach, refused,
-            schema_version, silent, test_if_idle,
+            schema_version, silent,
         },
     },
 };
@@ -128,10 +128,8 @@ impl PostgresStoreBuilder {
             // Statements then hold keys and answers: not for the log.
             options = options.disable_statement_logging();
         }
-        let pool_options = self.pool_options.clone().unwrap_or_else(|| {
-            own_pool(self.max_connections, self.acquire_timeout)
-                .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
-        });
+        let own = || own_pool(self.max_connections, self.acquire_timeout);
+        let pool_options = self.pool_options.clone().unwrap_or_else(own);
         let pool = pool_options.connect_lazy_with(options);
         self.open(pool, true, &found, prepared).await
     }

@@ -29,7 +29,7 @@ const NOT_UP_YET: Duration = Duration::from_millis(100);
 /// A connection that has been idle for so long is tested before it is used.
 const TEST_AFTER: Duration = Duration::from_secs(1);
 
-/// Options of the store's own pool, but for the test of idle connections.
+/// Options of the store's own pool.
 pub(in crate::store) fn own_pool<DB: Database>(
     connections: u32,
     acquire_timeout: Duration,
@@ -38,10 +38,11 @@ pub(in crate::store) fn own_pool<DB: Database>(
         .max_connections(connections)
         .acquire_timeout(acquire_timeout)
         .test_before_acquire(false)
+        .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
 }
 
 /// Tests a connection before use if it may be gone.
-pub(in crate::store) async fn test_if_idle<C: Connection>(
+async fn test_if_idle<C: Connection>(
     connection: &mut C,
     metadata: PoolConnectionMetadata,
 ) -> Result<bool, sqlx::Error> {
