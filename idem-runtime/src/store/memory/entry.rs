@@ -14,8 +14,6 @@ const RECORD: usize = 384;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) hash: u64,
-    /// The next record with the same hash.
-    pub(super) next: Option<u32>,
     text: Text,
     pub(super) life: Life,
     pub(super) created_at: StoreTime,
@@ -43,7 +41,6 @@ impl Entry {
     pub(super) fn new(claim: &Claim, hash: u64, sequence: u64, now: StoreTime) -> Self {
         Entry {
             hash,
-            next: None,
             text: Text::new(claim),
             life: Life::Running {
                 locked_until: now.after(claim.lease),

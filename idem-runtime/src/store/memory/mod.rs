@@ -210,8 +210,7 @@ impl Inner {
     }
 
     /// Removes at most `limit` records of a shard that are no longer live.
-    fn sweep(&self, shard: &mut Shard, limit: usize) -> usize {
-        let now = self.clock.now();
+    fn sweep(&self, shard: &mut Shard, now: StoreTime, limit: usize) -> usize {
         let mut removed = 0;
         while removed < limit {
             let Some(entry) = shard.remove_ended(now) else {
@@ -230,7 +229,7 @@ impl Inner {
         let mut oldest: Option<(u64, &Mutex<Shard>)> = None;
         for mutex in &self.shards {
             let mut shard = lock(mutex);
-            if self.sweep(&mut shard, AT_ONCE) > 0 {
+            if self.sweep(&mut shard, self.clock.now(), AT_ONCE) > 0 {
                 return true;
             }
             if let Some(finished) = shard.first_finished()
@@ -332,7 +331,7 @@ impl Store for MemoryStore {
                         let won = entry.won();
                         shard.insert(entry);
                         // Two out for one in: without any help the store does not grow for ever.
-                        inner.sweep(&mut shard, 2);
+                        inner.sweep(&mut shard, now, 2);
                         drop(shard);
                         sweep::Sweeper::see_to(inner);
                         return Ok(won);
@@ -461,7 +460,9 @@ impl Store for MemoryStore {
     async fn purge_expired(&self, limit: u32) -> Result<u64, StoreError> {
         let mut removed = 0;
         for shard in &self.inner.shards {
-            removed += self.inner.sweep(&mut lock(shard), limit as usize - removed);
+            let mut shard = lock(shard);
+            let (now, left) = (self.inner.clock.now(), limit as usize - removed);
+            removed += self.inner.sweep(&mut shard, now, left);
         }
         Ok(removed as u64)
     }

@@ -50,7 +50,7 @@ fn sweep_while_needed(store: &Weak<Inner>) {
             return;
         };
         for shard in &inner.shards {
-            while inner.sweep(&mut lock(shard), AT_ONCE) == AT_ONCE {}
+            while inner.sweep(&mut lock(shard), inner.clock.now(), AT_ONCE) == AT_ONCE {}
             lock(shard).shrink();
         }
         if inner.room.records.used() == 0 {
