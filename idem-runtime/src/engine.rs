@@ -57,7 +57,7 @@ impl Request {
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// It owns the key: run the handler.
-    Run(LiveClaim),
+    Run(Box<LiveClaim>),
     /// The same request was answered before.
     Replay(StoredResponse),
     /// The toolkit answers.
@@ -164,7 +164,7 @@ impl Engine {
                 let lease = self
                     .leases
                     .hold(claim.id.clone(), claim.owner, claim.lease, sent);
-                Decision::Run(LiveClaim {
+                Decision::Run(Box::new(LiveClaim {
                     engine: Arc::clone(self),
                     attempt,
                     steps,
@@ -175,7 +175,7 @@ impl Engine {
                     owner: claim.owner,
                     lease_length: claim.lease,
                     lease,
-                })
+                }))
             }
             Ok((Claimed::Standing(record), _)) => {
                 if is_abandoned(&record) {
@@ -436,13 +436,13 @@ impl LiveClaim {
     }
 
     /// Saves the answer of the attempt.
-    pub(crate) async fn complete(self, answer: Answer) -> Settled {
+    pub(crate) async fn complete(self: Box<Self>, answer: Answer) -> Settled {
         self.lease.settling();
         let call = self.engine.store.complete(&self.id, self.owner, &answer);
         let call = within(self.engine.call_budget, call);
         let saved = point!("engine.complete", call).await;
         let saved = match saved {
-            Err(StoreError::LeaseLost) => self.complete_anew(&answer).await,
+            Err(StoreError::LeaseLost) => Box::pin(self.complete_anew(&answer)).await,
             saved => saved,
         };
         self.settle(saved, Repair::Complete(answer))
@@ -489,7 +489,7 @@ impl LiveClaim {
     }
 
     /// Frees the key: the attempt had no effect.
-    pub(crate) async fn release(self) -> Settled {
+    pub(crate) async fn release(self: Box<Self>) -> Settled {
         self.lease.settling();
         let call = self.engine.store.release(&self.id, self.owner);
         let call = within(self.engine.call_budget, call);

@@ -8,7 +8,7 @@
 //! Everything else is refused rather than repaired: a request whose key was misread would run
 //! without the protection that its client believes in.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
@@ -23,7 +23,7 @@ pub const MAX_KEY_BYTES: usize = 255;
 /// Keys are compared as bytes; case matters. A key can be as good as a password to the stored
 /// answer, so `Debug` shows a [`digest`](Self::digest) only and there is no `Display`.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct IdempotencyKey(Box<str>);
+pub struct IdempotencyKey(Arc<str>);
 
 /// Why a key was refused. The messages say what to send instead and never repeat the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +96,7 @@ impl IdempotencyKey {
         if lines.next().is_some() {
             return Err(KeyError::Repeated);
         }
-        parse_line(line).map(|key| Some(Self(key.into_boxed_str())))
+        parse_line(line).map(|key| Some(Self(key.into())))
     }
 
     /// The unquoted key.

@@ -24,7 +24,10 @@ use crate::{
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder,
     body::{BodySize, BoxBody, MessageBody},
-    http::{ConnectionType, Method, Version, header},
+    http::{
+        ConnectionType, Method, Version,
+        header::{self, AsHeaderName},
+    },
     rt,
     web::{self, Bytes},
 };
@@ -242,7 +245,7 @@ impl Admitted {
         let path = normalised(self.request.path());
         let mut parts = self.parts(&path, body);
         for name in self.policy.headers {
-            parts = parts.header(name, self.lines(name));
+            parts = parts.header(name, self.lines(*name));
         }
         let options = fingerprint::Options::default()
             .mode(self.policy.fingerprint)
@@ -267,7 +270,7 @@ impl Admitted {
         })
     }
 
-    fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    fn lines(&self, name: impl AsHeaderName) -> impl Iterator<Item = &[u8]> {
         self.request
             .headers()
             .get_all(name)
@@ -277,8 +280,8 @@ impl Admitted {
     fn parts<'a>(&'a self, path: &'a str, body: &'a [u8]) -> RequestParts<'a> {
         RequestParts::new(self.request.method().as_str(), path, body)
             .query(self.request.query_string())
-            .content_type(self.lines("content-type").next())
-            .content_encoding(self.lines("content-encoding"))
+            .content_type(self.lines(header::CONTENT_TYPE).next())
+            .content_encoding(self.lines(header::CONTENT_ENCODING))
     }
 
     /// Refuses a compressed body that unfolds beyond the limit, before an extractor unfolds it:
@@ -363,7 +366,7 @@ impl Admitted {
     }
 
     /// Keeps or releases, and only then answers.
-    async fn settle(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+    async fn settle(&self, claim: Box<LiveClaim>, response: HttpResponse, send: Reply) {
         let released = match verdict(&response) {
             Some(Verdict::Release) => true,
             Some(Verdict::Keep) => false,
@@ -383,7 +386,7 @@ impl Admitted {
     }
 
     /// The client gets the whole body, the record a tombstone.
-    async fn settle_unkept(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+    async fn settle_unkept(&self, claim: Box<LiveClaim>, response: HttpResponse, send: Reply) {
         let size = response.body().size();
         let tombstone = Answer::Tombstone {
             code: response.status().as_u16(),
@@ -405,7 +408,7 @@ impl Admitted {
         self.ticket.take();
     }
 
-    async fn settle_whole(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+    async fn settle_whole(&self, claim: Box<LiveClaim>, response: HttpResponse, send: Reply) {
         let (head, body) = response.into_parts();
         let code = head.status().as_u16();
         match collect(body, self.policy.max_response).await {
@@ -436,7 +439,7 @@ impl Admitted {
 
     /// A streamed body passes live while a copy is kept. Its end is sent after the record is saved,
     /// so that whoever has seen the whole answer can rely on a replay.
-    async fn settle_passing(&self, claim: LiveClaim, response: HttpResponse, send: Reply) {
+    async fn settle_passing(&self, claim: Box<LiveClaim>, response: HttpResponse, send: Reply) {
         let (head, mut body) = response.into_parts();
         let mut stored = self.shared.replay.stored(&head, None);
         let tombstone = Answer::Tombstone { code: stored.code };
