@@ -39,8 +39,8 @@ redis_cluster_up() {
 }
 
 redis_cluster_start() {
-  local nodes=3 node port ports=() addresses=() starts=() failed='' list
-  # Three masters that nobody can replace had better not be taken for dead on a busy machine; with
+  local nodes=$cluster_masters node port ports=() addresses=() starts=() failed='' list
+  # Masters that nobody can replace had better not be taken for dead on a busy machine; with
   # replicas, a test of failover wants to see one soon.
   local timeout=15000
   if ((cluster_replicas > 0)); then timeout=3000; fi
@@ -71,8 +71,12 @@ redis_cluster_start() {
 # join_cluster ADDRESS…: shares the slots out and waits until every node knows it.
 join_cluster() {
   local address deadline=$((SECONDS + 60))
-  redis-cli --cluster create "$@" --cluster-replicas "$cluster_replicas" --cluster-yes \
-    >>"$services_dir/redis-cluster-1/log" 2>&1 || return 1
+  if (($# == 1)); then
+    # Redis does not call this a cluster: `create` asks for three masters.
+    redis-cli -e -h "${1%:*}" -p "${1#*:}" cluster addslotsrange 0 16383
+  else
+    redis-cli --cluster create "$@" --cluster-replicas "$cluster_replicas" --cluster-yes
+  fi >>"$services_dir/redis-cluster-1/log" 2>&1 || return 1
   for address in "$@"; do
     until cluster_is_whole "${address%:*}" "${address#*:}"; do
       if ((SECONDS >= deadline)); then return 1; fi
@@ -87,7 +91,7 @@ cluster_is_whole() {
   state=$(redis-cli -h "$1" -p "$2" cluster info) || return 1
   [[ $state == *cluster_state:ok* ]] || return 1
   replicas=$(redis-cli -h "$1" -p "$2" cluster nodes | grep -c 'slave') || true
-  ((replicas == 3 * cluster_replicas)) || return 1
+  ((replicas == cluster_masters * cluster_replicas)) || return 1
   # A replica that has not copied its master's data yet cannot take over from it.
   state=$(redis-cli -h "$1" -p "$2" info replication) || return 1
   [[ $state != *role:slave* || $state == *master_link_status:up* ]]
