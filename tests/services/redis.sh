@@ -26,9 +26,10 @@ start_redis() {
   # is then written to the file before it is answered, so that a killed process loses nothing.
   # everysec may put that write off while a sync is running; always would wait for the disk, which
   # guards only against the death of the machine.
+  # It is never rewritten: a second process that does so beside a short test only gets in its way.
   write_run "$name" "$port" redis-server --bind 127.0.0.1 --port "$port" \
     --unixsocket "$services_dir/$name/socket" --dir "$services_dir/$name/data" \
-    --appendonly yes --appendfsync no --save "" --daemonize no "$@"
+    --appendonly yes --appendfsync no --auto-aof-rewrite-percentage 0 --save "" --daemonize no "$@"
   # An error, such as that it is still loading its data, is a failure by -e only.
   start_server "$name" redis-cli -e -s "$services_dir/$name/socket" ping
 }

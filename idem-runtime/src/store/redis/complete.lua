@@ -25,6 +25,11 @@ r.code = tonumber(ARGV[3])
 r.headers = tonumber(ARGV[4])
 r.body = tonumber(ARGV[5])
 r.steps = NONE
-redis.call('SET', key, pack(r) .. kept .. ARGV[6], 'PXAT', whole(r.expires))
+local finished = pack(r) .. kept .. ARGV[6]
+if r.expiry == r.expires then
+  redis.call('SET', key, finished, 'KEEPTTL') -- it is right as it stands, which is cheaper than to say it
+else
+  redis.call('SET', key, finished, 'PXAT', whole(r.expires))
+end
 tell(key)
 return { 1, now }
