@@ -1,5 +1,6 @@
 //! What a store costs on top of its engine: first requests (claim and completion) and replays, through
-//! the store and as bare statements through the same driver.
+//! the store and as bare statements of the same kind through the same driver (on Redis, the very command
+//! and script).
 //!
 //! ```sh
 //! tests/services/up postgres mysql redis redis-cluster -- \
@@ -21,7 +22,10 @@ use idem_runtime::{
         Claim, Claimed, MySqlStore, PostgresStore, RedisStore, Store, Takeover, redis::RedisOptions,
     },
 };
-use redis::{Cmd, FromRedisValue, RedisResult, aio::ConnectionManager, cluster::ClusterClient};
+use redis::{
+    Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisResult, aio::ConnectionManager,
+    cluster::ClusterClient, io::tcp::TcpSettings,
+};
 use sqlx::{MySqlPool, PgPool, mysql::MySqlPoolOptions, postgres::PgPoolOptions};
 use std::{
     env,
@@ -35,6 +39,7 @@ use uuid::Uuid;
 
 const TABLE: &str = "idem_bench_records";
 const DROP: &str = "DROP TABLE IF EXISTS idem_bench_records";
+const HEADERS: &[u8] = b"content-type: application/json";
 const BODY: &[u8] = &[b'x'; 512];
 /// Short, so that what is left behind in Redis does not stay for long.
 const TTL: Duration = Duration::from_secs(60);
@@ -260,7 +265,7 @@ async fn bare_postgres(pool: PgPool, n: u64) {
          WHERE scope = 'user:alice' AND idempotency_key = $3 AND request_path = 'POST /orders' \
          AND owner = $4::text::uuid AND status = 'PROCESSING'",
     )
-    .bind(b"content-type: application/json".as_slice())
+    .bind(HEADERS)
     .bind(BODY)
     .bind(&key)
     .bind(&owner)
@@ -342,7 +347,7 @@ async fn bare_mysql(pool: MySqlPool, n: u64) {
          WHERE scope = 'user:alice' AND idempotency_key = ? AND request_path = 'POST /orders' \
          AND owner = ? AND status = 'PROCESSING'",
     )
-    .bind(b"content-type: application/json".as_slice())
+    .bind(HEADERS)
     .bind(BODY)
     .bind(key.as_bytes())
     .bind(owner.as_bytes().as_slice())
@@ -390,8 +395,15 @@ fn prefix() -> String {
     format!("idem-bench-{}:", Uuid::new_v4().simple())
 }
 
+/// As the store sets them: without it, the kernel gathers small commands into fewer packets, at the
+/// cost of a wait for acknowledgements on any network that is longer than this one.
+fn tcp() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
+}
+
 async fn redis_node(url: &str) {
-    let client = redis::Client::open(url).unwrap();
+    let info = url.into_connection_info().unwrap();
+    let client = Client::open(info.set_tcp_settings(tcp())).unwrap();
     let bare = Bare::Node(client.get_connection_manager().await.unwrap());
     let store = RedisOptions::new().prefix(prefix()).connect(url).await;
     redis(store.unwrap(), bare, "redis").await;
@@ -402,7 +414,10 @@ async fn redis_cluster(url: &str) {
         .trim_start_matches("redis-cluster://")
         .trim_end_matches('/')
         .split(',');
-    let client = ClusterClient::new(nodes.map(|node| format!("redis://{node}"))).unwrap();
+    let client = ClusterClient::builder(nodes.map(|node| format!("redis://{node}")))
+        .tcp_settings(tcp())
+        .build()
+        .unwrap();
     let bare = Bare::Cluster(client.get_async_connection().await.unwrap());
     let store = RedisOptions::new().prefix(prefix()).connect(url).await;
     redis(store.unwrap(), bare, "redis-cluster").await;
@@ -422,41 +437,50 @@ async fn redis(store: RedisStore, bare: Bare, engine: &str) {
         "{engine:<13} {bytes} bytes of memory for a record with an answer of {} bytes",
         BODY.len()
     );
+    let running = claim("running".to_owned());
+    store.claim(&running).await.unwrap();
+    let value = redis::cmd("GET").arg(store.key(&running.id)).to_owned();
+    let value: Vec<u8> = bare.clone().run(&value).await.unwrap();
+    let value: Arc<[u8]> = value.into();
     let store: Arc<dyn Store> = Arc::new(store);
-    // As long as a record's key, and a record's value.
+    // As long as a record's key.
     let key = move |n: String| format!("{prefix}bare{n:0>60}");
-    let mut connection = bare.clone();
-    let digest = load(&mut connection).await;
+    let digest = load(&mut bare.clone()).await;
     for n in 0..100 {
         let n = format!("replayed{n}");
-        bare_redis(bare.clone(), key(n), digest.clone()).await;
+        bare_redis(bare.clone(), key(n), &value, digest.clone()).await;
     }
-    let (first, first_key) = (bare.clone(), key.clone());
-    compare(
-        engine,
-        &store,
-        move |n| bare_redis(first.clone(), first_key(n.to_string()), digest.clone()),
-        move |n| bare_redis_replay(bare.clone(), key(format!("replayed{}", n % 100))),
-    )
-    .await;
+    let (first, first_key, first_value) = (bare.clone(), key.clone(), Arc::clone(&value));
+    let bare_first = move |n: u64| {
+        let (first, digest) = (first.clone(), digest.clone());
+        let (key, value) = (first_key(n.to_string()), Arc::clone(&first_value));
+        async move { bare_redis(first, key, &value, digest).await }
+    };
+    let bare_again = move |n: u64| {
+        let (bare, value) = (bare.clone(), Arc::clone(&value));
+        let key = key(format!("replayed{}", n % 100));
+        async move { bare_redis_replay(bare, key, &value).await }
+    };
+    compare(engine, &store, bare_first, bare_again).await;
 }
 
-/// The script that a completion cannot do without: it writes if the value is still the owner's, and
-/// keeps the expiry.
-const BARE_SCRIPT: &str = "local value = redis.call('GET', KEYS[1]) \
-    if not value or string.sub(value, 1, 16) ~= ARGV[1] then return 0 end \
-    redis.call('SET', KEYS[1], value .. ARGV[2], 'KEEPTTL') \
-    return 1";
+/// What the store runs to finish a record.
+const SCRIPT: &str = concat!(
+    "#!lua flags=allow-oom\n",
+    include_str!("../src/store/redis/record.lua"),
+    include_str!("../src/store/redis/complete.lua")
+);
 
 async fn load(connection: &mut Bare) -> String {
     let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(BARE_SCRIPT);
+    command.arg("LOAD").arg(SCRIPT);
     connection.run(&command).await.unwrap()
 }
 
-fn bare_claim(key: &str, owner: Uuid) -> Cmd {
-    let mut value = owner.as_bytes().to_vec();
-    value.resize(300, b'x');
+/// The value of a running record, with another owner.
+fn bare_claim(key: &str, value: &[u8], owner: Uuid) -> Cmd {
+    let mut value = value.to_vec();
+    value[8..24].copy_from_slice(owner.as_bytes());
     let mut command = redis::cmd("SET");
     command
         .arg(key)
@@ -469,25 +493,21 @@ fn bare_claim(key: &str, owner: Uuid) -> Cmd {
 }
 
 /// One command that claims and reads, and one script that finishes.
-async fn bare_redis(mut connection: Bare, key: String, digest: String) {
+async fn bare_redis(mut connection: Bare, key: String, value: &[u8], digest: String) {
     let owner = Uuid::new_v4();
-    let standing: Option<Vec<u8>> = connection.run(&bare_claim(&key, owner)).await.unwrap();
+    let claim = bare_claim(&key, value, owner);
+    let standing: Option<Vec<u8>> = connection.run(&claim).await.unwrap();
     assert!(standing.is_none());
     let mut command = redis::cmd("EVALSHA");
-    command
-        .arg(digest)
-        .arg(1)
-        .arg(key)
-        .arg(owner.as_bytes())
-        .arg(BODY);
-    let done: bool = connection.run(&command).await.unwrap();
+    command.arg(digest).arg(1).arg(key).arg(owner.as_bytes());
+    command.arg("C").arg(201).arg(HEADERS.len()).arg(BODY.len());
+    command.arg([HEADERS, BODY].concat());
+    let (done, _clock): (bool, i64) = connection.run(&command).await.unwrap();
     assert!(done);
 }
 
-async fn bare_redis_replay(mut connection: Bare, key: String) {
-    let standing: Option<Vec<u8>> = connection
-        .run(&bare_claim(&key, Uuid::new_v4()))
-        .await
-        .unwrap();
+async fn bare_redis_replay(mut connection: Bare, key: String, value: &[u8]) {
+    let claim = bare_claim(&key, value, Uuid::new_v4());
+    let standing: Option<Vec<u8>> = connection.run(&claim).await.unwrap();
     assert!(standing.is_some_and(|value| value.len() > BODY.len()));
 }
