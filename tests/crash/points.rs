@@ -318,7 +318,7 @@ mod tests {
         ("actix/tx.rs", "transaction::end(engine, transaction, Ending::Rollback)"),
         ("engine.rs", "self.leases.assure(owner, store, budget)"),
         // only after a key was freed behind an owner that was taken for dead
-        ("engine.rs", "self.complete_anew(&answer)"),
+        ("engine.rs", "Box::pin(self.complete_anew(&answer))"),
         ("engine.rs", "within(budget, store.claim(&claim))"),
         ("engine.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
         // only after a takeover behind a paused owner
@@ -452,6 +452,7 @@ mod tests {
         ("actix/tx.rs", "transaction::end(engine, transaction, ending)"),
         // never waits: polls once
         ("actix/run.rs", "begun"),
+        ("repair.rs", "poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx)))"),
         // between two tries at something of which nothing is left
         ("store/mysql/transaction.rs", "pause(attempt)"),
         ("store/postgres/transaction.rs", "pause(attempt)"),
