@@ -319,8 +319,10 @@ mod tests {
         ("engine.rs", "self.leases.assure(owner, store, budget)"),
         // only after a key was freed behind an owner that was taken for dead
         ("engine.rs", "Box::pin(self.complete_anew(&answer))"),
-        ("engine.rs", "within(budget, store.claim(&claim))"),
-        ("engine.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
+        ("engine.rs", "anew.save(answer, store, budget)"),
+        ("repair.rs", "anew.save(answer, store, budget)"),
+        ("repair.rs", "within(budget, store.claim(&claim))"),
+        ("repair.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
         // only after a takeover behind a paused owner
         ("actix/run.rs", "self.unless_fenced(settled, own)"),
         ("actix/run.rs", "self.break_off(&client)"),
