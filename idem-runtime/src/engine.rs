@@ -9,7 +9,7 @@ use crate::{
     policy::{Abandonment, EffectivePolicy, OnStoreError},
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId, State, StoredResponse, handler_of},
-    repair::{Repair, Repairs, within},
+    repair::{Anew, Repair, Repairs, within},
     steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
     transaction::RunningTransactions,
@@ -173,6 +173,7 @@ impl Engine {
                     fingerprint: claim.fingerprint,
                     route: claim.route,
                     owner: claim.owner,
+                    claimed: sent,
                     lease_length: claim.lease,
                     lease,
                 }))
@@ -395,6 +396,8 @@ pub(crate) struct LiveClaim {
     attempt: u32,
     steps: Option<Bytes>,
     ttl: Duration,
+    /// When the claim was sent.
+    claimed: Instant,
     lease_length: Duration,
     lease: HeldLease,
 }
@@ -445,46 +448,44 @@ impl LiveClaim {
             Err(StoreError::LeaseLost) => Box::pin(self.complete_anew(&answer)).await,
             saved => saved,
         };
-        self.settle(saved, Repair::Complete(answer))
+        self.settle(saved, Some(answer))
     }
 
-    /// Saves the answer of an attempt whose claim is gone, if nobody has the key: it was freed behind
-    /// an owner that was taken for dead, or the store has lost its record. What the attempt has done
-    /// is then what there is to be replayed.
+    /// How the outcome is saved if the claim is gone.
+    fn anew(&self) -> Box<Anew> {
+        Box::new(Anew {
+            claim: Claim {
+                id: self.id.clone(),
+                fingerprint: self.fingerprint.clone(),
+                also_accepted: None,
+                route: self.route.clone(),
+                owner: Uuid::new_v4(),
+                ttl: self.ttl,
+                lease: self.lease_length,
+                takeover: Takeover::Never,
+            },
+            attempt: self.attempt,
+            until: self.claimed + self.ttl,
+        })
+    }
+
+    /// Saves the answer of an attempt whose claim is gone, see [`Anew`]. Where it is not known whether
+    /// another has the key, the attempt is fenced, and what can be saved of it is saved in the
+    /// background.
     async fn complete_anew(&self, answer: &Answer) -> Result<(), StoreError> {
-        let claim = Claim {
-            id: self.id.clone(),
-            fingerprint: self.fingerprint.clone(),
-            also_accepted: None,
-            route: self.route.clone(),
-            owner: Uuid::new_v4(),
-            ttl: self.ttl,
-            lease: self.lease_length,
-            takeover: Takeover::Never,
-        };
-        let store = &self.engine.store;
-        let budget = self.engine.call_budget;
-        let Ok(Claimed::Won { .. }) = within(budget, store.claim(&claim)).await else {
-            return Err(StoreError::LeaseLost);
-        };
-        let saved = within(budget, store.complete(&claim.id, claim.owner, answer)).await;
-        if saved.is_ok() {
-            tracing::warn!(
-                record = %self.id.digest(),
-                path = self.id.request_path(),
-                attempt = self.attempt,
-                "lease lost: the key had been freed, and the outcome of this attempt was saved anew"
-            );
-            return saved;
+        let anew = self.anew();
+        let (store, budget) = (&*self.engine.store, self.engine.call_budget);
+        match anew.save(answer, store, budget).await {
+            Err(StoreError::LeaseLost) => {}
+            Err(_) => self.engine.repairs.start(
+                self.id.clone(),
+                self.owner,
+                Repair::Complete(answer.clone(), anew),
+                self.ttl,
+                (),
+            ),
+            saved => return saved,
         }
-        // A claim that nobody is going to settle must not keep the key.
-        self.engine.repairs.start(
-            claim.id,
-            claim.owner,
-            Repair::Complete(answer.clone()),
-            claim.ttl,
-            (),
-        );
         Err(StoreError::LeaseLost)
     }
 
@@ -494,10 +495,11 @@ impl LiveClaim {
         let call = self.engine.store.release(&self.id, self.owner);
         let call = within(self.engine.call_budget, call);
         let released = point!("engine.release", call).await;
-        self.settle(released, Repair::Release)
+        self.settle(released, None)
     }
 
-    fn settle(self, outcome: Result<(), StoreError>, repair: Repair) -> Settled {
+    /// What became of the outcome: of this answer, or of a release.
+    fn settle(self, outcome: Result<(), StoreError>, answer: Option<Answer>) -> Settled {
         match outcome {
             Ok(()) => {
                 self.engine.settled(&self.id);
@@ -522,6 +524,10 @@ impl LiveClaim {
                     error = error_chain(&error),
                     "the outcome could not be saved; it is tried again in the background"
                 );
+                let repair = match answer {
+                    Some(answer) => Repair::Complete(answer, self.anew()),
+                    None => Repair::Release,
+                };
                 let engine = Arc::clone(&self.engine);
                 engine
                     .repairs

@@ -8,7 +8,7 @@ use crate::{
     engine::error_chain,
     fail_points::point,
     record::{Answer, RecordId},
-    store::{Store, StoreError},
+    store::{Claim, Claimed, Store, StoreError},
 };
 use std::{
     future::poll_fn,
@@ -34,12 +34,60 @@ const CALLS: usize = 8;
 /// What is to be done as soon as the store can be reached.
 #[derive(Debug)]
 pub(crate) enum Repair {
-    /// Save this answer.
-    Complete(Answer),
+    /// Save this answer, anew if its claim is gone.
+    Complete(Answer, Box<Anew>),
     /// Free the key of a finished attempt.
     Release,
     /// Free the key if the claim was made after all.
     ReleaseUncertain,
+}
+
+/// How the answer of an attempt is saved whose claim is gone: it was freed behind an owner that was
+/// taken for dead, or the store has lost its record. What the attempt has done is then what there is to
+/// be replayed, if nobody has the key.
+#[derive(Debug)]
+pub(crate) struct Anew {
+    /// The claim that it is saved under, the same each time it is tried.
+    pub(crate) claim: Claim,
+    pub(crate) attempt: u32,
+    /// The end of the life that the record would have had. What was saved under the key by another
+    /// attempt meanwhile lives longer: until then it stands in the way of this one.
+    pub(crate) until: Instant,
+}
+
+impl Anew {
+    /// # Errors
+    ///
+    /// [`StoreError::LeaseLost`] if another has the key, or it is too late. Otherwise it is not known,
+    /// and can be tried again.
+    pub(crate) async fn save(
+        &self,
+        answer: &Answer,
+        store: &dyn Store,
+        budget: Duration,
+    ) -> Result<(), StoreError> {
+        let ttl = self.until.saturating_duration_since(Instant::now());
+        if ttl.is_zero() {
+            return Err(StoreError::LeaseLost);
+        }
+        let claim = Claim {
+            ttl,
+            ..self.claim.clone()
+        };
+        let claimed = within(budget, store.claim(&claim)).await?;
+        // What stands there may be its own: saved by an earlier try, whose answer got lost.
+        if matches!(&claimed, Claimed::Standing(record) if record.owner != claim.owner) {
+            return Err(StoreError::LeaseLost);
+        }
+        within(budget, store.complete(&claim.id, claim.owner, answer)).await?;
+        tracing::warn!(
+            record = %claim.id.digest(),
+            path = claim.id.request_path(),
+            attempt = self.attempt,
+            "lease lost: the key had been freed, and the outcome of this attempt was saved anew"
+        );
+        Ok(())
+    }
 }
 
 /// Runs repairs.
@@ -117,13 +165,19 @@ async fn run(
         point!("repair.pause", tokio::time::sleep(pause)).await;
         let call = async {
             match &repair {
-                Repair::Complete(answer) => store.complete(id, owner, answer).await,
+                Repair::Complete(answer, _) => store.complete(id, owner, answer).await,
                 Repair::Release | Repair::ReleaseUncertain => store.release(id, owner).await,
             }
         };
         // The semaphore is never closed; if it were, there would only be no limit.
         let permit = point!("repair.permit", calls.acquire()).await;
         let outcome = point!("repair.call", within(budget, call)).await;
+        let outcome = match (&repair, outcome) {
+            (Repair::Complete(answer, anew), Err(StoreError::LeaseLost)) => {
+                anew.save(answer, store, budget).await
+            }
+            (_, outcome) => outcome,
+        };
         drop(permit);
         match outcome {
             Ok(()) => {
@@ -132,7 +186,7 @@ async fn run(
             }
             Err(StoreError::LeaseLost) if absences_left > 0 => absences_left -= 1,
             Err(StoreError::LeaseLost) => {
-                if let Repair::Complete(_) = repair {
+                if let Repair::Complete(..) = repair {
                     tracing::error!(
                         record = %id.digest(),
                         "lease lost: an answer that was sent could not be saved"
@@ -172,4 +226,49 @@ pub(crate) async fn within<T>(
                 source: None,
             })
         })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::{MemoryStore, Takeover};
+
+    const BUDGET: Duration = Duration::from_secs(1);
+
+    fn anew(until: Instant) -> Anew {
+        Anew {
+            claim: Claim {
+                id: RecordId::new("user", "k", "POST /orders"),
+                fingerprint: "0".repeat(64),
+                also_accepted: None,
+                route: "POST /orders shop::create".to_owned(),
+                owner: Uuid::new_v4(),
+                ttl: Duration::from_secs(3600),
+                lease: Duration::from_secs(60),
+                takeover: Takeover::Never,
+            },
+            attempt: 1,
+            until,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_saved_anew_lives_no_longer_than_its_record_would_have() {
+        let store = MemoryStore::new();
+        let answer = Answer::Tombstone { code: 201 };
+        let late = anew(Instant::now());
+        let refused = late.save(&answer, &store, BUDGET).await;
+        assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
+        assert!(store.get(&late.claim.id).await.unwrap().is_none());
+
+        let left = Duration::from_secs(600);
+        let anew = anew(Instant::now() + left);
+        anew.save(&answer, &store, BUDGET).await.unwrap();
+        // Once more, as after an answer that got lost.
+        anew.save(&answer, &store, BUDGET).await.unwrap();
+        let record = store.get(&anew.claim.id).await.unwrap().unwrap();
+        assert_eq!(record.owner, anew.claim.owner);
+        assert!(record.expires_at.since(record.created_at) <= left);
+    }
 }

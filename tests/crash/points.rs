@@ -318,9 +318,11 @@ mod tests {
         ("actix/tx.rs", "transaction::end(engine, transaction, Ending::Rollback)"),
         ("engine.rs", "self.leases.assure(owner, store, budget)"),
         // only after a key was freed behind an owner that was taken for dead
-        ("engine.rs", "self.complete_anew(&answer)"),
-        ("engine.rs", "within(budget, store.claim(&claim))"),
-        ("engine.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
+        ("engine.rs", "Box::pin(self.complete_anew(&answer))"),
+        ("engine.rs", "anew.save(answer, store, budget)"),
+        ("repair.rs", "anew.save(answer, store, budget)"),
+        ("repair.rs", "within(budget, store.claim(&claim))"),
+        ("repair.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
         // only after a takeover behind a paused owner
         ("actix/run.rs", "self.unless_fenced(settled, own)"),
         ("actix/run.rs", "self.break_off(&client)"),
@@ -452,6 +454,7 @@ mod tests {
         ("actix/tx.rs", "transaction::end(engine, transaction, ending)"),
         // never waits: polls once
         ("actix/run.rs", "begun"),
+        ("repair.rs", "poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx)))"),
         // between two tries at something of which nothing is left
         ("store/mysql/transaction.rs", "pause(attempt)"),
         ("store/postgres/transaction.rs", "pause(attempt)"),

@@ -1,5 +1,6 @@
 use crate::app::{Running, start};
 use idem_runtime::{
+    record::{Answer, Record, State},
     store::{Claim, ListQuery, MemoryStore, Store, Takeover},
     testing::{Fault, FaultStore, Method, Occasion},
 };
@@ -214,29 +215,39 @@ async fn a_duplicate_of_an_answer_that_waits_for_the_store_is_told_to_come_back(
     app.stop().await;
 }
 
+/// Frees the key of the request that runs, behind its owner.
+async fn free_behind_its_owner(store: &FaultStore, app: &Running) -> Record {
+    app.probe.started.acquire().await.unwrap().forget();
+    let query = ListQuery {
+        limit: 1,
+        ..ListQuery::default()
+    };
+    let record = store.list(&query).await.unwrap().remove(0);
+    store.release(&record.id, record.owner).await.unwrap();
+    record
+}
+
+/// Another claim of what this record was of.
+fn another_claim(record: &Record) -> Claim {
+    Claim {
+        id: record.id.clone(),
+        fingerprint: record.fingerprint.clone(),
+        also_accepted: None,
+        route: record.route.clone(),
+        owner: Uuid::new_v4(),
+        ttl: Duration::from_secs(60),
+        lease: Duration::from_secs(60),
+        takeover: Takeover::Never,
+    }
+}
+
 #[actix_web::test]
 async fn a_fenced_attempt_that_cannot_read_the_winner_s_answer_does_not_give_its_own() {
     let (store, app) = faulty().await;
     let first = app.post("/gated", "k1", "a");
     let taken_over = async {
-        app.probe.started.acquire().await.unwrap().forget();
-        let query = ListQuery {
-            limit: 1,
-            ..ListQuery::default()
-        };
-        let record = store.list(&query).await.unwrap().remove(0);
-        store.release(&record.id, record.owner).await.unwrap();
-        let winner = Claim {
-            id: record.id,
-            fingerprint: record.fingerprint,
-            also_accepted: None,
-            route: record.route,
-            owner: Uuid::new_v4(),
-            ttl: Duration::from_secs(60),
-            lease: Duration::from_secs(60),
-            takeover: Takeover::Never,
-        };
-        store.claim(&winner).await.unwrap();
+        let record = free_behind_its_owner(&store, &app).await;
+        store.claim(&another_claim(&record)).await.unwrap();
         store.script(Method::Get, Occasion::Next(1), Fault::FailBefore);
         app.probe.gate.add_permits(1);
     };
@@ -246,4 +257,104 @@ async fn a_fenced_attempt_that_cannot_read_the_winner_s_answer_does_not_give_its
         (503, "store-unavailable")
     );
     app.stop().await;
+}
+
+#[actix_web::test]
+async fn an_answer_whose_key_was_freed_is_saved_whatever_call_fails_on_the_way() {
+    // Calls of the attempt's own that fail, one after the other; the first two `complete`s are those
+    // under the claim that is gone.
+    let none: &[(Method, u64)] = &[];
+    for (failing, sent) in [
+        (none, true),
+        (&[(Method::Complete, 1)], true),
+        (&[(Method::Complete, 1), (Method::Complete, 2)], true),
+        (&[(Method::Complete, 1), (Method::Claim, 1)], true),
+        (&[(Method::Complete, 1), (Method::Complete, 3)], true),
+        // Who has the key now is not known.
+        (&[(Method::Claim, 1)], false),
+        (&[(Method::Complete, 2)], false),
+    ] {
+        for fault in [Fault::FailBefore, Fault::FailAfter] {
+            let cell = format!("{failing:?} {fault:?}");
+            let (store, app) = faulty().await;
+            let first = app.post("/gated", "k1", "a");
+            let freed = async {
+                free_behind_its_owner(&store, &app).await;
+                for (method, nth) in failing {
+                    store.script(*method, Occasion::Nth(*nth), fault);
+                }
+                // One run, not more.
+                app.probe.gate.add_permits(1);
+            };
+            let (first, ()) = tokio::join!(first, freed);
+            if sent {
+                assert_eq!(first.status, 201, "{cell}: {first:?}");
+            } else {
+                assert!([201, 409, 503].contains(&first.status), "{cell}: {first:?}");
+            }
+            saved(&store, &cell).await;
+            let retry = settled(&app, "/gated", "k1").await;
+            assert_eq!((retry.status, retry.replayed), (201, true), "{cell}");
+            assert_eq!(retry.body, "order 1", "{cell}");
+            app.stop().await;
+        }
+    }
+}
+
+/// Waits until the one record is finished.
+async fn saved(store: &FaultStore, cell: &str) {
+    let query = ListQuery {
+        limit: 1,
+        ..ListQuery::default()
+    };
+    for _ in 0..200 {
+        let records = store.list(&query).await.unwrap();
+        if let [
+            Record {
+                state: State::Finished { .. },
+                ..
+            },
+        ] = &records[..]
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{cell}: never saved");
+}
+
+#[actix_web::test]
+async fn an_answer_that_waits_for_the_store_does_not_touch_what_another_attempt_has_saved() {
+    let (store, app) = faulty().await;
+    let first = app.post("/gated", "k1", "a");
+    let taken_over = async {
+        let record = free_behind_its_owner(&store, &app).await;
+        let winner = another_claim(&record);
+        store.claim(&winner).await.unwrap();
+        let answer = Answer::Tombstone { code: 202 };
+        store
+            .complete(&winner.id, winner.owner, &answer)
+            .await
+            .unwrap();
+        store.script(Method::Complete, Occasion::Next(1), Fault::FailBefore);
+        app.probe.gate.add_permits(1);
+        winner
+    };
+    let (first, winner) = tokio::join!(first, taken_over);
+    assert_eq!(first.status, 201, "nobody could know better: {first:?}");
+    let left = app.idempotency.drain().await;
+    assert_eq!(left, 0, "in the background");
+    app.stop().await;
+    let record = store.get(&winner.id).await.unwrap().unwrap();
+    assert_eq!(record.owner, winner.owner);
+    assert!(
+        matches!(
+            record.state,
+            State::Finished {
+                answer: Answer::Tombstone { code: 202 },
+                ..
+            }
+        ),
+        "{record:?}"
+    );
 }

@@ -73,9 +73,18 @@ pub(crate) enum Record {
 /// A call on its way to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Call {
-    Claim { owner: Owner, repeated: bool },
+    Claim {
+        owner: Owner,
+        repeated: bool,
+    },
     Complete(Owner),
     Release(Owner),
+    /// A claim for an answer whose own claim is gone.
+    ClaimAnew(Owner),
+    CompleteAnew {
+        owner: Owner,
+        answer: Owner,
+    },
 }
 
 /// What the store answers.
@@ -111,6 +120,11 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Repair {
     Complete(Owner),
+    /// The claim is gone: the answer is saved under another, if nobody has the key.
+    Anew {
+        answer: Owner,
+        claim: Option<Owner>,
+    },
     Release(Owner),
     /// How often the record may still be found absent: the claim may arrive yet.
     ReleaseUncertain {
@@ -180,14 +194,23 @@ pub(crate) struct Leased {
 impl Call {
     fn owner(self) -> Owner {
         match self {
-            Call::Claim { owner, .. } | Call::Complete(owner) | Call::Release(owner) => owner,
+            Call::Claim { owner, .. }
+            | Call::Complete(owner)
+            | Call::Release(owner)
+            | Call::ClaimAnew(owner)
+            | Call::CompleteAnew { owner, .. } => owner,
         }
     }
 
-    fn owner_mut(&mut self) -> &mut Owner {
-        match self {
-            Call::Claim { owner, .. } | Call::Complete(owner) | Call::Release(owner) => owner,
-        }
+    fn owners_mut(&mut self) -> impl Iterator<Item = &mut Owner> {
+        let (owner, answer) = match self {
+            Call::Claim { owner, .. }
+            | Call::Complete(owner)
+            | Call::Release(owner)
+            | Call::ClaimAnew(owner) => (owner, None),
+            Call::CompleteAnew { owner, answer } => (owner, Some(answer)),
+        };
+        std::iter::once(owner).chain(answer)
     }
 }
 
@@ -232,12 +255,16 @@ impl Process {
             | Phase::Asking(owner)
             | Phase::Resolving(owner) => Some(owner),
         };
-        let repair = self.repair.as_mut().map(|repair| match repair {
-            Repair::Complete(owner)
-            | Repair::Release(owner)
-            | Repair::ReleaseUncertain { owner, .. } => owner,
-        });
-        phase.into_iter().chain(repair)
+        let (repair, anew) = match &mut self.repair {
+            None => (None, None),
+            Some(
+                Repair::Complete(owner)
+                | Repair::Release(owner)
+                | Repair::ReleaseUncertain { owner, .. },
+            ) => (Some(owner), None),
+            Some(Repair::Anew { answer, claim }) => (Some(answer), claim.as_mut()),
+        };
+        phase.into_iter().chain(repair).chain(anew)
     }
 
     /// The claim that its lease keeper keeps alive.
@@ -298,7 +325,7 @@ impl State {
         let calls = std::mem::take(&mut self.network).into_iter();
         self.network = calls
             .map(|mut call| {
-                name(call.owner_mut());
+                call.owners_mut().for_each(&mut name);
                 call
             })
             .collect();
@@ -335,27 +362,27 @@ impl Leased {
         self.policy == Policy::Rerun || self.flaw == Flaw::TakeoverInSpiteOfHold
     }
 
-    fn claim(&self, record: &mut Record, caller: Owner) -> Reply {
+    fn claim(&self, record: &mut Record, caller: Owner, may_take_over: bool) -> Reply {
         match *record {
             Record::Running { owner, .. } if owner == caller => return Reply::Won,
             Record::Absent => {}
             Record::Running {
                 lease_runs: false, ..
-            } if self.may_take_over() => {}
+            } if may_take_over => {}
             Record::Running { .. } | Record::Finished { .. } => return Reply::Standing,
         }
         *record = Record::taken_by(caller);
         Reply::Won
     }
 
-    fn complete(&self, record: &mut Record, caller: Owner) -> Reply {
+    fn complete(&self, record: &mut Record, caller: Owner, answer: Owner) -> Reply {
         match *record {
             Record::Running { owner, .. }
                 if self.is_owner(owner, caller, Flaw::UncheckedComplete) =>
             {
                 *record = Record::Finished {
                     owner: caller,
-                    answer: caller,
+                    answer,
                 };
                 Reply::Done
             }
@@ -390,8 +417,10 @@ impl Leased {
 
     fn carry_out(&self, record: &mut Record, call: Call) -> Reply {
         match call {
-            Call::Claim { owner, .. } => self.claim(record, owner),
-            Call::Complete(owner) => self.complete(record, owner),
+            Call::Claim { owner, .. } => self.claim(record, owner, self.may_take_over()),
+            Call::ClaimAnew(owner) => self.claim(record, owner, false),
+            Call::Complete(owner) => self.complete(record, owner, owner),
+            Call::CompleteAnew { owner, answer } => self.complete(record, owner, answer),
             Call::Release(owner) => self.release(record, owner),
         }
     }
@@ -434,7 +463,7 @@ impl Leased {
                 (Phase::Resolving(owner), _) if owner == call.owner() => {
                     state.processes[index].phase = Phase::Idle;
                 }
-                _ => self.hear_of_repair(&mut state.processes[index], call, reply),
+                _ => self.hear_of_repair(state, index, call, reply),
             }
         }
     }
@@ -457,11 +486,36 @@ impl Leased {
         }
     }
 
-    fn hear_of_repair(&self, process: &mut Process, call: Call, reply: Reply) {
+    fn hear_of_repair(&self, state: &mut State, index: usize, call: Call, reply: Reply) {
+        let process = &mut state.processes[index];
         match (process.repair, call) {
             (Some(Repair::Complete(owner)), Call::Complete(caller)) if owner == caller => {
-                process.repair = None;
+                process.repair = (reply == Reply::LeaseLost).then_some(Repair::Anew {
+                    answer: owner,
+                    claim: None,
+                });
             }
+            (
+                Some(Repair::Anew {
+                    answer,
+                    claim: Some(owner),
+                }),
+                Call::ClaimAnew(caller),
+            ) if owner == caller => {
+                let is_its_own =
+                    matches!(state.record, Record::Finished { owner, .. } if owner == caller);
+                if reply == Reply::Won || is_its_own {
+                    state.send(Call::CompleteAnew { owner, answer });
+                } else {
+                    process.repair = None;
+                }
+            }
+            (
+                Some(Repair::Anew {
+                    claim: Some(owner), ..
+                }),
+                Call::CompleteAnew { owner: caller, .. },
+            ) if owner == caller => process.repair = None,
             (Some(Repair::Release(owner)), Call::Release(caller)) if owner == caller => {
                 process.repair = None;
             }
@@ -527,13 +581,16 @@ impl Leased {
     }
 
     fn repair(&self, state: &mut State, index: usize) {
-        if let Some(repair) = state.processes[index].repair {
-            state.send(match repair {
-                Repair::Complete(owner) => Call::Complete(owner),
+        let new_owner = state.new_owner();
+        if let Some(repair) = &mut state.processes[index].repair {
+            let call = match repair {
+                Repair::Complete(owner) => Call::Complete(*owner),
+                Repair::Anew { claim, .. } => Call::ClaimAnew(*claim.get_or_insert(new_owner)),
                 Repair::Release(owner) | Repair::ReleaseUncertain { owner, .. } => {
-                    Call::Release(owner)
+                    Call::Release(*owner)
                 }
-            });
+            };
+            state.send(call);
         }
     }
 
@@ -634,11 +691,13 @@ impl Leased {
         match self.policy {
             // "outcome unknown"
             Policy::Hold => true,
-            Policy::Rerun => self.claim(&mut state.record, caller) == Reply::Won,
+            Policy::Rerun => {
+                self.claim(&mut state.record, caller, self.may_take_over()) == Reply::Won
+            }
             Policy::Reconcile => {
                 state.record = Record::taken_by(caller);
                 let mut other = state.record;
-                self.complete(&mut state.record, caller) == Reply::Done
+                self.complete(&mut state.record, caller, caller) == Reply::Done
                     && self.release(&mut other, caller) == Reply::Done
             }
         }
@@ -793,6 +852,14 @@ impl Model for Leased {
             Property::sometimes("an answer is saved", |_, state: &State| {
                 !state.given.is_empty()
             }),
+            Property::sometimes(
+                "an answer is saved under another claim",
+                |model: &Leased, state: &State| {
+                    // Of a key that is held, nobody but its owner frees it.
+                    model.policy == Policy::Hold
+                        || matches!(state.record, Record::Finished { owner, answer } if owner != answer)
+                },
+            ),
             Property::sometimes("all attempts are started", |_, state: &State| {
                 state.started == ATTEMPTS
             }),

@@ -91,6 +91,34 @@ async fn an_owner_cut_off_for_longer_than_its_lease_finds_its_outcome_refused() 
 }
 
 #[tokio::test]
+async fn an_answer_whose_key_was_freed_during_an_outage_is_saved_when_that_is_over() {
+    // C13
+    let flags = ["--lease", "1s", "--reconcile-every", "100ms"];
+    let flags = [&BUDGET_FLAG[..], &flags].concat();
+    on_each_relay(&flags, async |proxy, site| {
+        let other = site.another_past_the_relay(&flags).await;
+        let order = site.post("/reconcile").key("k").json("{}");
+        let cut_off = order.clone().delay_ms(4000).spawn();
+        site.journal.wait_for("start", "k").await;
+        proxy.fail(Fault::Down);
+        // The function has seen no effect: it says that nothing had happened.
+        other.logged("abandoned record reconciled").await;
+        assert!(
+            !cut_off.is_finished(),
+            "the machine is too slow for this test"
+        );
+        let own = cut_off.await.unwrap();
+        own.assert_created();
+        proxy.heal();
+        logged(&site.lab, "was saved anew", 1).await;
+        assert_replay(&own, &order.clone().at(other.address()).send().await);
+        assert_replay(&own, &recovered(&order, Duration::from_secs(1)).await);
+        assert_eq!(site.journal.of("start", "k").len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_wait_that_loses_the_store_ends_in_time_and_one_that_gets_it_back_is_answered() {
     // C15, I10
     let flags = [&BUDGET_FLAG[..], &["--lease", "10s"]].concat();

@@ -4,7 +4,7 @@
 mod pool;
 mod session;
 
-pub(super) use pool::{ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, own_pool, reach};
+pub(super) use pool::{Checkout, Connections, OwnPool, own_pool_methods, reach};
 #[cfg(feature = "postgres")]
 pub(super) use pool::{REACHED_WITHIN, silent};
 pub(super) use session::Session;

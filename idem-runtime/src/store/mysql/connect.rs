@@ -6,8 +6,8 @@ use crate::{
     store::{
         Store as _, StoreError,
         sql::{
-            ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, SCHEMA_VERSION, TableName,
-            newer_schema, no_table, own_pool, reach, refused, schema_version,
+            Checkout, Connections, DEFAULT_TABLE, OwnPool, SCHEMA_VERSION, TableName, newer_schema,
+            no_table, own_pool_methods, reach, refused, schema_version,
         },
     },
 };
@@ -15,7 +15,7 @@ use sqlx::{
     AssertSqlSafe, MySql, MySqlConnection, MySqlPool, Row as _,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
-use std::{str::FromStr as _, sync::Arc, time::Duration};
+use std::{str::FromStr as _, sync::Arc};
 
 /// Below this, answers of the default greatest size (1 MiB) may not fit into a packet.
 const SMALL_PACKET: i64 = 2 * 1024 * 1024;
@@ -93,19 +93,15 @@ impl Guard {
 pub struct MySqlStoreBuilder {
     table: String,
     migrate: bool,
-    max_connections: u32,
-    acquire_timeout: Duration,
-    pool_options: Option<MySqlPoolOptions>,
+    own_pool: OwnPool<MySqlPoolOptions>,
 }
 
 impl Default for MySqlStoreBuilder {
     fn default() -> Self {
         Self {
-            table: crate::store::sql::DEFAULT_TABLE.to_owned(),
+            table: DEFAULT_TABLE.to_owned(),
             migrate: true,
-            max_connections: MAX_CONNECTIONS,
-            acquire_timeout: ACQUIRE_TIMEOUT,
-            pool_options: None,
+            own_pool: OwnPool::default(),
         }
     }
 }
@@ -127,28 +123,7 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// How many connections the pool has at most that [`MySqlStoreBuilder::connect`] opens.
-    /// Default: 10.
-    pub fn max_connections(mut self, connections: u32) -> Self {
-        self.max_connections = connections;
-        self
-    }
-
-    /// How long that pool waits for a connection. Default: five seconds. The time budget of a store
-    /// call holds beside it; a connection that takes longer than the budget to open is there for a
-    /// later call.
-    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.acquire_timeout = timeout;
-        self
-    }
-
-    /// Other options for the pool that [`MySqlStoreBuilder::connect`] opens, taken as they are in
-    /// the place of its own. Its own test a connection before use only if it has been idle for a
-    /// second: sqlx's default tests it before each use, which is a round trip.
-    pub fn pool_options(mut self, options: MySqlPoolOptions) -> Self {
-        self.pool_options = Some(options);
-        self
-    }
+    own_pool_methods!(MySqlPoolOptions);
 
     /// Connects to the database of a URL with a pool of the store's own.
     ///
@@ -166,10 +141,8 @@ impl MySqlStoreBuilder {
                 StoreError::unavailable("connecting to the MySQL server", error)
             })?,
         );
-        let own = || own_pool(self.max_connections, self.acquire_timeout);
-        let pool_options = self.pool_options.clone().unwrap_or_else(own);
-        self.open(pool_options.connect_lazy_with(options), true)
-            .await
+        let pool = self.own_pool.options().connect_lazy_with(options);
+        self.open(pool, true).await
     }
 
     /// Uses the application's pool.

@@ -15,7 +15,7 @@ FROM (
           p.scope > ?
           OR (p.scope = ? AND p.idempotency_key > ?)
           OR (p.scope = ? AND p.idempotency_key = ? AND p.request_path > ?)
-      )
+      ) {which}
       AND (
           COALESCE(p.expires_at > UTC_TIMESTAMP(6), 1)
           OR COALESCE(p.status = 'PROCESSING' AND p.locked_until > UTC_TIMESTAMP(6), 0)

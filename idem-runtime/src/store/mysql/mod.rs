@@ -79,6 +79,9 @@ pub struct MySqlStore {
     guard: Guard,
 }
 
+/// Of the records that are listed, those whose owner has died.
+const ABANDONED: &str = "AND p.status = 'PROCESSING' AND p.locked_until <= UTC_TIMESTAMP(6)";
+
 #[derive(Debug)]
 struct Statements {
     claim: Statement,
@@ -129,6 +132,10 @@ impl Statements {
     fn new(table: &TableName, guard: Guard) -> Self {
         let statement = |doing, sql| Statement::new(doing, sql, table, guard);
         let template = |doing, sql| Template::new(doing, sql, table, guard);
+        let list = |which| {
+            let sql = include_str!("list.sql").replace("{which}", which);
+            Statement::new("listing records", &sql, table, guard)
+        };
         let abandoned = "taking abandoned records";
         let expired = "removing expired records";
         Self {
@@ -147,8 +154,8 @@ impl Statements {
             expired: statement(expired, include_str!("expired.sql")),
             purge: template(expired, include_str!("purge.sql")),
             get: statement("reading a record", include_str!("get.sql")),
-            list: statement("listing records", include_str!("list.sql")),
-            list_abandoned: statement("listing records", include_str!("list_abandoned.sql")),
+            list: list(""),
+            list_abandoned: list(ABANDONED),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             table: statement("looking for the table", include_str!("table.sql")),
             inside: Inside::new(table),

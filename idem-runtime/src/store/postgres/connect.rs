@@ -6,9 +6,9 @@ use crate::{
     store::{
         Store as _, StoreError,
         sql::{
-            ACQUIRE_TIMEOUT, Checkout, Connections, MAX_CONNECTIONS, REACHED_WITHIN,
-            SCHEMA_VERSION, TableName, newer_schema, no_table, own_pool, reach, refused,
-            schema_version, silent,
+            Checkout, Connections, DEFAULT_TABLE, OwnPool, REACHED_WITHIN, SCHEMA_VERSION,
+            TableName, newer_schema, no_table, own_pool_methods, reach, refused, schema_version,
+            silent,
         },
     },
 };
@@ -19,7 +19,6 @@ use sqlx::{
 use std::{
     str::FromStr as _,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 use uuid::Uuid;
 
@@ -35,21 +34,17 @@ pub struct PostgresStoreBuilder {
     migrate: bool,
     prepared: Option<bool>,
     listen_on: Option<String>,
-    max_connections: u32,
-    acquire_timeout: Duration,
-    pool_options: Option<PgPoolOptions>,
+    own_pool: OwnPool<PgPoolOptions>,
 }
 
 impl Default for PostgresStoreBuilder {
     fn default() -> Self {
         Self {
-            table: crate::store::sql::DEFAULT_TABLE.to_owned(),
+            table: DEFAULT_TABLE.to_owned(),
             migrate: true,
             prepared: None,
             listen_on: None,
-            max_connections: MAX_CONNECTIONS,
-            acquire_timeout: ACQUIRE_TIMEOUT,
-            pool_options: None,
+            own_pool: OwnPool::default(),
         }
     }
 }
@@ -89,28 +84,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How many connections the pool has at most that [`PostgresStoreBuilder::connect`] opens.
-    /// Default: 10.
-    pub fn max_connections(mut self, connections: u32) -> Self {
-        self.max_connections = connections;
-        self
-    }
-
-    /// How long that pool waits for a connection. Default: five seconds. The time budget of a store
-    /// call holds beside it; a connection that takes longer than the budget to open is there for a
-    /// later call.
-    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.acquire_timeout = timeout;
-        self
-    }
-
-    /// Other options for the pool that [`PostgresStoreBuilder::connect`] opens, taken as they are in
-    /// the place of its own. Its own test a connection before use only if it has been idle for a
-    /// second: sqlx's default tests it before each use, which is a round trip.
-    pub fn pool_options(mut self, options: PgPoolOptions) -> Self {
-        self.pool_options = Some(options);
-        self
-    }
+    own_pool_methods!(PgPoolOptions);
 
     /// Connects to the database of a URL with a pool of the store's own.
     ///
@@ -128,9 +102,7 @@ impl PostgresStoreBuilder {
             // Statements then hold keys and answers: not for the log.
             options = options.disable_statement_logging();
         }
-        let own = || own_pool(self.max_connections, self.acquire_timeout);
-        let pool_options = self.pool_options.clone().unwrap_or_else(own);
-        let pool = pool_options.connect_lazy_with(options);
+        let pool = self.own_pool.options().connect_lazy_with(options);
         self.open(pool, true, &found, prepared).await
     }
 

@@ -87,6 +87,9 @@ pub struct PostgresStore {
     listener: Option<Listener>,
 }
 
+/// Of the records that are listed, those whose owner has died.
+const ABANDONED: &str = "AND p.status = 'PROCESSING' AND p.locked_until <= statement_timestamp()";
+
 #[derive(Debug)]
 struct Statements {
     claim: Statement,
@@ -112,6 +115,10 @@ struct Statements {
 impl Statements {
     fn for_table(table: &TableName) -> Self {
         let statement = |doing, sql| Statement::new(doing, sql, table);
+        let list = |which| {
+            let sql = include_str!("list.sql").replace("{which}", which);
+            Statement::new("listing records", &sql, table)
+        };
         Self {
             claim: statement("claiming a key", include_str!("claim.sql")),
             replace: statement("replacing an expired record", include_str!("replace.sql")),
@@ -127,8 +134,8 @@ impl Statements {
             ),
             purge: statement("removing expired records", include_str!("purge.sql")),
             get: statement("reading a record", include_str!("get.sql")),
-            list: statement("listing records", include_str!("list.sql")),
-            list_abandoned: statement("listing records", include_str!("list_abandoned.sql")),
+            list: list(""),
+            list_abandoned: list(ABANDONED),
             forget: statement("forgetting a record", include_str!("forget.sql")),
             wait: statement("waiting for a record", include_str!("await.sql")),
             table: statement("looking for the table", include_str!("table.sql")),

@@ -18,10 +18,6 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// How long the store's own pool waits for a connection.
-pub(in crate::store) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many connections the store's own pool has at most: sqlx's default.
-pub(in crate::store) const MAX_CONNECTIONS: u32 = 10;
 /// How long a server may take to be reached when a store is opened.
 pub(in crate::store) const REACHED_WITHIN: Duration = Duration::from_secs(5);
 /// Pause before a server that is not up yet is tried again.
@@ -29,17 +25,66 @@ const NOT_UP_YET: Duration = Duration::from_millis(100);
 /// A connection that has been idle for so long is tested before it is used.
 const TEST_AFTER: Duration = Duration::from_secs(1);
 
-/// Options of the store's own pool.
-pub(in crate::store) fn own_pool<DB: Database>(
-    connections: u32,
-    acquire_timeout: Duration,
-) -> PoolOptions<DB> {
-    PoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(acquire_timeout)
-        .test_before_acquire(false)
-        .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
+/// What the pool is to be like that a builder opens for its store.
+#[derive(Debug, Clone)]
+pub(in crate::store) struct OwnPool<O> {
+    pub(in crate::store) max_connections: u32,
+    pub(in crate::store) acquire_timeout: Duration,
+    /// In the place of all others.
+    pub(in crate::store) options: Option<O>,
 }
+
+impl<O> Default for OwnPool<O> {
+    fn default() -> Self {
+        Self {
+            // sqlx's default.
+            max_connections: 10,
+            acquire_timeout: Duration::from_secs(5),
+            options: None,
+        }
+    }
+}
+
+impl<DB: Database> OwnPool<PoolOptions<DB>> {
+    pub(in crate::store) fn options(&self) -> PoolOptions<DB> {
+        self.options.clone().unwrap_or_else(|| {
+            PoolOptions::new()
+                .max_connections(self.max_connections)
+                .acquire_timeout(self.acquire_timeout)
+                .test_before_acquire(false)
+                .before_acquire(|connection, metadata| Box::pin(test_if_idle(connection, metadata)))
+        })
+    }
+}
+
+/// The methods of a store's builder that say what its `own_pool` is to be like.
+macro_rules! own_pool_methods {
+    ($options:ty) => {
+        /// How many connections the pool has at most that [`connect`](Self::connect) opens.
+        /// Default: 10.
+        pub fn max_connections(mut self, connections: u32) -> Self {
+            self.own_pool.max_connections = connections;
+            self
+        }
+
+        /// How long that pool waits for a connection. Default: five seconds. The time budget of a
+        /// store call holds beside it; a connection that takes longer than the budget to open is
+        /// there for a later call.
+        pub fn acquire_timeout(mut self, timeout: ::std::time::Duration) -> Self {
+            self.own_pool.acquire_timeout = timeout;
+            self
+        }
+
+        /// Other options for the pool that [`connect`](Self::connect) opens, taken as they are in
+        /// the place of its own. Its own test a connection before use only if it has been idle for a
+        /// second: sqlx's default tests it before each use, which is a round trip.
+        pub fn pool_options(mut self, options: $options) -> Self {
+            self.own_pool.options = Some(options);
+            self
+        }
+    };
+}
+pub(in crate::store) use own_pool_methods;
 
 /// Tests a connection before use if it may be gone.
 async fn test_if_idle<C: Connection>(
