@@ -429,6 +429,7 @@ fn a_transaction_that_somebody_left_open_on_the_pool_takes_no_claim_with_it() {
 
 #[test]
 fn a_pool_of_one_serves_many_and_a_pool_that_is_held_is_reported_in_time() {
+    // L1
     on(MySql, async {
         let place = fresh_mysql().await;
         let patience = Duration::from_millis(300);

@@ -188,6 +188,7 @@ pub(crate) async fn race_for_new_keys(store: &Arc<dyn Store>, rounds: usize) {
 
 /// A record that one handle has claimed, seen by another whose session is in another time zone.
 pub(crate) async fn across_time_zones(one: &dyn Store, other: &dyn Store) {
+    // G3
     for (key, writer, reader) in [("a", one, other), ("b", other, one)] {
         let lasting = claim(key);
         finish(writer, &lasting).await;
@@ -270,6 +271,7 @@ pub(crate) async fn damaged(store: &dyn Store, key: &str, what: &str) {
 /// Removes everything that has expired with two instances at once, and says how many records that
 /// were, and the greatest batch.
 pub(crate) async fn purge_with_two(one: &dyn Store, other: &dyn Store, limit: u32) -> (u64, u64) {
+    // G7
     async fn purge(store: &dyn Store, limit: u32) -> (u64, u64) {
         let (mut total, mut greatest) = (0, 0);
         loop {

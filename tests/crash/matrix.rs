@@ -129,7 +129,8 @@ impl Cell {
                 tokio::spawn(async move { tokio::join!(owner, waiter).1.unwrap() })
             }
             Way::Fenced => {
-                let first = spawned(armed(order.clone()).delay_ms(1500));
+                // Long enough for the other to come first on a busy machine.
+                let first = spawned(armed(order.clone()).delay_ms(3000));
                 site.journal.wait_for("start", key).await;
                 let second = settled(&order).await;
                 assert_eq!(second.json()["attempt"], 2, "{second:?}");

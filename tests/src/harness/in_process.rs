@@ -10,7 +10,7 @@ use actix_web::{
     dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse},
 };
 use idem_runtime::{Idempotency, IdempotencyBuilder, testing::CountingStore};
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// A server in the test's own process; stopped when dropped.
 #[derive(Debug)]
@@ -73,6 +73,8 @@ impl InProcess {
     {
         let server = HttpServer::new(app)
             .workers(2)
+            // On a busy machine, a request's head may be long in coming.
+            .client_request_timeout(Duration::from_secs(60))
             // Whoever compares bytes should not wait for acknowledgements of them.
             .tcp_nodelay(true)
             .disable_signals()

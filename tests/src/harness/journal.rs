@@ -38,15 +38,16 @@ impl Journal {
         &self.0
     }
 
-    /// All lines so far.
+    /// All lines so far, without one that is being written: who reads a file meanwhile may see a part.
     ///
     /// # Panics
     ///
-    /// If a line is not whole: each is written at once.
+    /// If a line that has ended is not whole.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        text.lines()
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
             .map(|line| serde_json::from_str(line).expect("a whole line"))
             .collect()
     }

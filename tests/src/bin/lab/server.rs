@@ -111,6 +111,8 @@ async fn run(
     };
     let server = HttpServer::new(app)
         .workers(args.workers.into())
+        // On a machine that is busy with many labs, a request's head may be long in coming.
+        .client_request_timeout(Duration::from_secs(60))
         .shutdown_timeout(DRAIN_LIMIT.as_secs())
         .disable_signals();
     let bound = if args.h2c {
