@@ -44,26 +44,36 @@ fn records() -> u64 {
     setting("IDEM_BENCH_RECORDS", 1_000_000)
 }
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        if let Ok(url) = env::var("IDEM_TEST_POSTGRES_URL") {
-            postgres(&url).await;
-        }
-        if let Ok(url) = env::var("IDEM_TEST_MYSQL_URL") {
-            mysql(&url).await;
-        }
-        sqlite().await;
-    });
+#[tokio::main]
+async fn main() {
+    if let Ok(url) = env::var("IDEM_TEST_POSTGRES_URL") {
+        postgres(&url).await;
+    }
+    if let Ok(url) = env::var("IDEM_TEST_MYSQL_URL") {
+        mysql(&url).await;
+    }
+    sqlite().await;
 }
 
 /// Columns and values of an expired record, but for its key.
 const COLUMNS: &str = "scope, idempotency_key, request_path, request_hash, status, response_code, \
     response_headers, response_body, created_at, locked_until, completed_at, expires_at, owner, \
     attempt, route, format";
+
+/// How many expired records are left, by the database's own count.
+macro_rules! left {
+    ($connection:ty, $url:expr, $table:expr, $now:expr) => {
+        async || {
+            let mut connection = <$connection>::connect($url).await.unwrap();
+            let sql = format!(
+                "SELECT count(*) FROM {} WHERE expires_at < {}",
+                $table, $now
+            );
+            let left = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql));
+            left.fetch_one(&mut connection).await.unwrap()
+        }
+    };
+}
 
 async fn postgres(url: &str) {
     let mut connection = PgConnection::connect(url).await.unwrap();
@@ -100,20 +110,10 @@ async fn postgres(url: &str) {
             .unwrap();
         tell_size("postgres", size);
     };
-    let url = url.to_owned();
-    let left = async move || {
-        let mut connection = PgConnection::connect(&url).await.unwrap();
-        let sql = format!("SELECT count(*) FROM {TABLE} WHERE expires_at < now()");
-        let left: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-        if left == 0 {
-            sqlx::raw_sql(DROP).execute(&mut connection).await.unwrap();
-        }
-        left
-    };
+    let left = left!(PgConnection, url, TABLE, "now()");
     measure("postgres", Arc::new(store), filled, left).await;
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(DROP).execute(&mut connection).await.unwrap();
 }
 
 async fn mysql(url: &str) {
@@ -162,20 +162,10 @@ async fn mysql(url: &str) {
         .unwrap();
         tell_size("mysql", size);
     };
-    let url = url.to_owned();
-    let left = async move || {
-        let mut connection = MySqlConnection::connect(&url).await.unwrap();
-        let sql = format!("SELECT count(*) FROM {TABLE} WHERE expires_at < UTC_TIMESTAMP(6)");
-        let left: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
-        if left == 0 {
-            sqlx::raw_sql(DROP).execute(&mut connection).await.unwrap();
-        }
-        left
-    };
+    let left = left!(MySqlConnection, url, TABLE, "UTC_TIMESTAMP(6)");
     measure("mysql", Arc::new(store), filled, left).await;
+    let mut connection = MySqlConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(DROP).execute(&mut connection).await.unwrap();
 }
 
 async fn sqlite() {
@@ -208,14 +198,7 @@ async fn sqlite() {
         .unwrap();
         tell_size("sqlite", size);
     };
-    let left = async move || {
-        let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        let sql = format!("SELECT count(*) FROM idempotency_records WHERE expires_at < {now}");
-        sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql))
-            .fetch_one(&mut connection)
-            .await
-            .unwrap()
-    };
+    let left = left!(SqliteConnection, &url, "idempotency_records", now);
     measure("sqlite", Arc::new(store), filled, left).await;
 }
 

@@ -45,35 +45,30 @@ const BODY: &[u8] = &[b'x'; 512];
 const TTL: Duration = Duration::from_secs(60);
 const ROUTE: &str = "POST /orders shop::create_order";
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut measured = false;
-        if let Ok(url) = env::var("IDEM_TEST_POSTGRES_URL") {
-            postgres(&url).await;
-            measured = true;
-        }
-        if let Ok(url) = env::var("IDEM_TEST_MYSQL_URL") {
-            mysql(&url).await;
-            measured = true;
-        }
-        if let Ok(url) = env::var("IDEM_TEST_REDIS_URL") {
-            redis_node(&url).await;
-            measured = true;
-        }
-        if let Ok(url) = env::var("IDEM_TEST_REDIS_CLUSTER") {
-            redis_cluster(&url).await;
-            measured = true;
-        }
-        assert!(
-            measured,
-            "set IDEM_TEST_POSTGRES_URL, IDEM_TEST_MYSQL_URL, IDEM_TEST_REDIS_URL or \
-             IDEM_TEST_REDIS_CLUSTER to the address of a server"
-        );
-    });
+#[tokio::main]
+async fn main() {
+    let mut measured = false;
+    if let Ok(url) = env::var("IDEM_TEST_POSTGRES_URL") {
+        postgres(&url).await;
+        measured = true;
+    }
+    if let Ok(url) = env::var("IDEM_TEST_MYSQL_URL") {
+        mysql(&url).await;
+        measured = true;
+    }
+    if let Ok(url) = env::var("IDEM_TEST_REDIS_URL") {
+        redis_node(&url).await;
+        measured = true;
+    }
+    if let Ok(url) = env::var("IDEM_TEST_REDIS_CLUSTER") {
+        redis_cluster(&url).await;
+        measured = true;
+    }
+    assert!(
+        measured,
+        "set IDEM_TEST_POSTGRES_URL, IDEM_TEST_MYSQL_URL, IDEM_TEST_REDIS_URL or \
+         IDEM_TEST_REDIS_CLUSTER to the address of a server"
+    );
 }
 
 fn setting(name: &str, default: u64) -> u64 {

@@ -5,7 +5,10 @@ use idem_runtime::{
     store::{Claimed, PostgresStore, PostgresStoreBuilder, Store, StoreError},
     testing::conformance::Factory,
 };
-use idem_tests::services::{Fresh, Store::Postgres, fresh_postgres};
+use idem_tests::{
+    harness::eventually,
+    services::{Fresh, Store::Postgres, fresh_postgres},
+};
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -404,6 +407,18 @@ fn a_first_request_takes_two_statements_and_a_replay_one_that_writes_nothing() {
     async fn measure(place: &Fresh, work: impl AsyncFnOnce(&PostgresStore)) -> [i64; 3] {
         async fn read(url: &str) -> [i64; 3] {
             let mut connection = PgConnection::connect(url).await.unwrap();
+            // A server process hands its statistics in when it ends.
+            eventually("the end of all others", async || {
+                let others: i64 = sqlx::query_scalar(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
+                )
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+                (others == 0).then_some(())
+            })
+            .await;
             let (commits, inserts, others): (i64, i64, i64) = sqlx::query_as(
                 "SELECT xact_commit, t.n_tup_ins, t.n_tup_upd + t.n_tup_del + t.n_dead_tup \
                  FROM pg_stat_database d, pg_stat_user_tables t \
@@ -424,9 +439,7 @@ fn a_first_request_takes_two_statements_and_a_replay_one_that_writes_nothing() {
             store.claim(&warming).await.unwrap();
         }
         work(&store).await;
-        // A server process hands its statistics in when it ends.
         store.pool().close().await;
-        tokio::time::sleep(Duration::from_millis(1500)).await;
         let after = read(place.url()).await;
         [0, 1, 2].map(|n| after[n] - before[n])
     }

@@ -86,11 +86,7 @@ async fn work_whose_client_has_left_is_finished_too() {
                 ("X-Lab-Delay-Ms", b"1000"),
                 ("X-Lab-Respond", respond.as_bytes()),
             ];
-            let mut connection = site.connect().await;
-            connection
-                .send(&site.raw_post("/default", &headers, b"{}"))
-                .await
-                .unwrap();
+            let connection = site.post_by_hand("/default", &headers).await;
             site.journal.wait_for("start", &key).await;
             connection.reset();
             // The server learns of it before the signal.
@@ -152,11 +148,7 @@ async fn a_client_that_stops_reading_does_not_hold_up_the_end() {
             ("Idempotency-Key", b"k"),
             ("X-Lab-Respond", b"stream:200000"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let connection = site.post_by_hand("/default", &headers).await;
         site.journal.wait_for("end", "k").await;
         // Enough for what the sockets take; then the stream stands still.
         sleep(Duration::from_millis(500)).await;

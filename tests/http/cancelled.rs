@@ -21,11 +21,7 @@ async fn a_client_that_closes_its_side_does_not_stop_the_work() {
             ("Content-Type", b"application/json"),
             ("X-Lab-Delay-Ms", b"500"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let mut connection = site.post_by_hand("/default", &headers).await;
         connection.finish_sending().await;
         // What this client sees is the server's choice; what a retry sees is not.
         let seen = connection.try_reply().await.ok();
@@ -50,11 +46,7 @@ async fn a_client_that_resets_gets_its_order_on_the_retry() {
             ("Content-Type", b"application/json"),
             ("X-Lab-Delay-Ms", b"1500"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let connection = site.post_by_hand("/default", &headers).await;
         site.journal.wait_for("start", "k").await;
         connection.reset();
         let order = site.post("/default").key("k").json("{}");
@@ -78,11 +70,7 @@ async fn a_client_that_resets_while_its_answer_is_saved_finds_it_saved() {
             ("Idempotency-Key", b"k"),
             ("Content-Type", b"application/json"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let connection = site.post_by_hand("/default", &headers).await;
         site.journal.wait_for("end", "k").await;
         connection.reset();
         let again = settled(&site.post("/default").key("k").json("{}")).await;
@@ -103,11 +91,7 @@ async fn a_panic_after_the_client_has_left_is_logged_and_settles_the_key() {
             ("X-Lab-Delay-Ms", b"500"),
             ("X-Lab-Respond", b"panic"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let connection = site.post_by_hand("/default", &headers).await;
         site.journal.wait_for("start", "very-secret-key").await;
         connection.reset();
         let again = settled(&site.post("/default").key("very-secret-key").json("{}")).await;
@@ -137,11 +121,7 @@ async fn a_stream_is_kept_whole_when_its_client_leaves() {
             ("X-Lab-Delay-Ms", b"300"),
             ("X-Lab-Respond", b"stream:40"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let connection = site.post_by_hand("/default", &headers).await;
         site.journal.wait_for("start", "k").await;
         connection.reset();
         let again = settled(&site.post("/default").key("k").json("{}")).await;

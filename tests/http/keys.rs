@@ -7,11 +7,7 @@ use idem_tests::harness::{Site, assert_replay};
 async fn send_lines(site: &Site, path: &str, lines: &[&[u8]]) -> idem_tests::harness::RawReply {
     let mut headers: Vec<(&str, &[u8])> = vec![("Content-Type", b"application/json")];
     headers.extend(lines.iter().map(|line| ("Idempotency-Key", *line)));
-    let mut connection = site.connect().await;
-    connection
-        .send(&site.raw_post(path, &headers, b"{}"))
-        .await
-        .unwrap();
+    let mut connection = site.post_by_hand(path, &headers).await;
     connection.reply().await
 }
 
@@ -50,11 +46,7 @@ async fn a_key_may_be_bare_or_a_structured_string() {
             ("IDEMPOTENCY-key", b"k1"),
             ("Content-Type", b"application/json"),
         ];
-        let mut connection = site.connect().await;
-        connection
-            .send(&site.raw_post("/default", &headers, b"{}"))
-            .await
-            .unwrap();
+        let mut connection = site.post_by_hand("/default", &headers).await;
         assert!(connection.reply().await.is_replay());
     })
     .await;

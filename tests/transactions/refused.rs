@@ -40,6 +40,9 @@ impl From<sqlx::Error> for ShopError {
     }
 }
 
+/// What each of these handlers is given: the rows it goes for, its signals, and what it writes.
+type Given = (web::Path<(String, String)>, web::Data<Gate>, String);
+
 /// The same handlers on each kind of connection, and with each kind of error.
 macro_rules! handlers {
     ($module:ident, $connection:ty, $touch:literal, $insert:literal) => {
@@ -48,12 +51,10 @@ macro_rules! handlers {
 
             /// Locks the first row, or only looks where it is `-`; waits; locks the second.
             async fn cross(
-                rows: (String, String),
-                gate: &Gate,
-                body: &str,
+                (rows, gate, body): Given,
                 tx: &mut $connection,
             ) -> Result<HttpResponse, ShopError> {
-                let (first, second) = rows;
+                let (first, second) = rows.into_inner();
                 if first == "-" {
                     sqlx::query("SELECT pieces FROM stock")
                         .fetch_all(&mut *tx)
@@ -69,33 +70,29 @@ macro_rules! handlers {
                     .forget();
                 sqlx::query($touch).bind(second).execute(&mut *tx).await?;
                 sqlx::query($insert)
-                    .bind(body.to_owned())
+                    .bind(body.clone())
                     .execute(&mut *tx)
                     .await?;
-                Ok(HttpResponse::Created().body(body.to_owned()))
+                Ok(HttpResponse::Created().body(body))
             }
 
             #[idempotent(scope = "user", ttl = "1h", transaction = tx)]
             #[post("/typed/{first}/{second}")]
             pub(crate) async fn typed(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> Result<HttpResponse, ShopError> {
-                cross(rows.into_inner(), &gate, &body, tx).await
+                cross(given, tx).await
             }
 
             #[idempotent(scope = "user", ttl = "1h", transaction = tx)]
             #[post("/nested/{first}/{second}")]
             pub(crate) async fn nested(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> Result<HttpResponse, ShopError> {
                 let mut inner = tx.begin().await?;
-                let created = cross(rows.into_inner(), &gate, &body, &mut inner).await?;
+                let created = cross(given, &mut inner).await?;
                 inner.commit().await?;
                 Ok(created)
             }
@@ -103,36 +100,30 @@ macro_rules! handlers {
             #[idempotent(scope = "user", ttl = "1h", transaction = tx)]
             #[post("/boxed/{first}/{second}")]
             pub(crate) async fn boxed(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> Result<HttpResponse, Box<dyn Error>> {
-                Ok(cross(rows.into_inner(), &gate, &body, tx).await?)
+                Ok(cross(given, tx).await?)
             }
 
             /// Keeps failures, but for those that a retry can mend.
             #[idempotent(scope = "user", ttl = "1h", transaction = tx, server_error = "keep")]
             #[post("/keeping/{first}/{second}")]
             pub(crate) async fn keeping(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> actix_web::Result<HttpResponse> {
-                let done = cross(rows.into_inner(), &gate, &body, tx).await;
+                let done = cross(given, tx).await;
                 done.map_err(outcome::internal_error)
             }
 
             #[idempotent(scope = "user", ttl = "1h", transaction = tx)]
             #[post("/said/{first}/{second}")]
             pub(crate) async fn said(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> actix_web::Result<HttpResponse> {
-                let done = cross(rows.into_inner(), &gate, &body, tx).await;
+                let done = cross(given, tx).await;
                 done.map_err(|error| outcome::keep_error(outcome::internal_error(error)))
             }
 
@@ -140,12 +131,10 @@ macro_rules! handlers {
             #[idempotent(scope = "user", ttl = "1h", transaction = tx)]
             #[post("/erased/{first}/{second}")]
             pub(crate) async fn erased(
-                rows: web::Path<(String, String)>,
-                gate: web::Data<Gate>,
-                body: String,
+                given: Given,
                 tx: &mut $connection,
             ) -> actix_web::Result<HttpResponse> {
-                Ok(cross(rows.into_inner(), &gate, &body, tx).await?)
+                Ok(cross(given, tx).await?)
             }
 
             pub(crate) fn routes(config: &mut web::ServiceConfig) {

@@ -112,6 +112,7 @@ async fn no_call_leaves_a_key_without_an_expiry() {
     store.renew(&[renewal]).await.unwrap();
     check("a lease within the TTL", 3600..3601).await;
 
+    // The lease of a millisecond runs out.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let query = AbandonedQuery {
         handlers: vec!["shop::create_order".to_owned()],
@@ -122,6 +123,7 @@ async fn no_call_leaves_a_key_without_an_expiry() {
     assert_eq!(store.take_abandoned(&query).await.unwrap().len(), 1);
     check("being taken for reconciliation", 3600..3601).await;
 
+    // And so does the next.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let taker = claim("k");
     assert!(is_won(&store.claim(&taker).await.unwrap()));
@@ -204,6 +206,7 @@ async fn round_trips_are_as_documented() {
         };
         store.claim(&lapsed).await.unwrap();
         sent().await;
+        // The lease runs out.
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(is_won(&store.claim(&claim(key)).await.unwrap()));
         assert_eq!(sent().await, expected, "a claim of an abandoned key");

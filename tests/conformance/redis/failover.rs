@@ -2,7 +2,7 @@
 
 use super::*;
 use idem_runtime::store::StoreError;
-use idem_tests::services::OwnServers;
+use idem_tests::{harness::eventually, services::OwnServers};
 use nix::sys::signal::Signal;
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -37,19 +37,15 @@ async fn replicated(servers: &OwnServers) -> Vec<String> {
             continue;
         }
         let goal: u64 = field(&info, "master_repl_offset").unwrap().parse().unwrap();
-        let began = Instant::now();
-        loop {
+        eventually((&name, goal), async || {
             let info = replication(&address).await;
             let replica = field(&info, "slave0").expect("the master has a replica");
             let offset = replica
                 .split(',')
                 .find_map(|part| part.strip_prefix("offset="));
-            if offset.unwrap().parse::<u64>().unwrap() >= goal {
-                break;
-            }
-            assert!(began.elapsed() < Duration::from_secs(20), "{info}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            (offset.unwrap().parse::<u64>().unwrap() >= goal).then_some(())
+        })
+        .await;
         masters.push(name);
     }
     masters
@@ -92,45 +88,52 @@ async fn failover(patience: Duration, end: impl Fn(&OwnServers, &str)) {
     assert_eq!(masters.len(), 3);
 
     let stop = Arc::new(AtomicBool::new(false));
-    let failed = Arc::new(AtomicUsize::new(0));
+    let (won, failed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let load: Vec<_> = (0..8)
         .map(|task| {
-            let (store, stop, failed) = (store.clone(), Arc::clone(&stop), Arc::clone(&failed));
+            let (store, stop) = (store.clone(), Arc::clone(&stop));
+            let (won, failed) = (Arc::clone(&won), Arc::clone(&failed));
             tokio::spawn(async move {
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
                     let new = claim(&format!("load-{task}-{n}"));
                     match timeout(patience, store.claim(&new)).await {
-                        Ok(Ok(claimed)) => assert!(is_won(&claimed), "a new key was not free"),
+                        Ok(Ok(claimed)) => {
+                            assert!(is_won(&claimed), "a new key was not free");
+                            won.fetch_add(1, Ordering::Relaxed);
+                        }
                         Err(_) | Ok(Err(StoreError::Unavailable { .. })) => {
                             failed.fetch_add(1, Ordering::Relaxed);
                         }
                         Ok(Err(error)) => panic!("{error}"),
                     }
+                    // The pace of the load.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    eventually("a load", async || {
+        (won.load(Ordering::Relaxed) > 100).then_some(())
+    })
+    .await;
     end(&servers, &masters[0]);
 
     // All slots are served again: claims of many new keys succeed.
     let began = Instant::now();
     let mut round = 0;
-    'again: loop {
+    eventually("a failover", async || {
         round += 1;
-        assert!(began.elapsed() < Duration::from_secs(30), "no failover");
         for n in 0..60 {
             let probe = claim(&format!("probe-{round}-{n}"));
             if !matches!(timeout(patience, store.claim(&probe)).await, Ok(Ok(_))) {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue 'again;
+                return None;
             }
         }
-        break;
-    }
+        Some(())
+    })
+    .await;
     println!("all slots were served again after {:?}", began.elapsed());
     stop.store(true, Ordering::Relaxed);
     for task in load {

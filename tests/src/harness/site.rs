@@ -173,6 +173,18 @@ impl Site {
         request("POST", path, &all, body)
     }
 
+    /// A connection on which a POST from `alice` has been sent, written by hand, with `{}` for a body.
+    ///
+    /// # Panics
+    ///
+    /// If the lab does not listen, or hangs up.
+    pub async fn post_by_hand(&self, path: &str, headers: &[(&str, &[u8])]) -> Connection {
+        let mut connection = self.connect().await;
+        let post = self.raw_post(path, headers, b"{}");
+        connection.send(&post).await.unwrap();
+        connection
+    }
+
     /// What the operator sees of the records of this site's users, and of those of nobody.
     ///
     /// # Panics
