@@ -107,7 +107,7 @@ pub(crate) const OPTIONS: [Spec; 20] = [
     Spec {
         opt: Opt::Reconcile,
         name: "reconcile",
-        takes: "the path of a function",
+        takes: "the path of an `async fn(Abandoned) -> Resolution`",
         example: "reconcile = ask_gateway",
     },
     Spec {
@@ -131,19 +131,19 @@ pub(crate) const OPTIONS: [Spec; 20] = [
     Spec {
         opt: Opt::Fingerprint,
         name: "fingerprint",
-        takes: "\"canonical\", \"raw\" or the path of a function",
+        takes: "\"canonical\", \"raw\" or the path of a `fn(&RequestParts<'_>) -> Vec<u8>`",
         example: r#"fingerprint = "canonical""#,
     },
     Spec {
         opt: Opt::Ignore,
         name: "ignore",
-        takes: "a list of JSON pointers",
+        takes: "a list of JSON pointers in quotes",
         example: r#"ignore = ["/client_ts"]"#,
     },
     Spec {
         opt: Opt::Headers,
         name: "headers",
-        takes: "a list of request headers",
+        takes: "a list of request headers in quotes",
         example: r#"headers = ["Accept-Version"]"#,
     },
     Spec {
@@ -274,7 +274,7 @@ impl Args {
         };
         let form = parse_form(input, &name, spec, errors);
         if self.get(spec.opt).is_some() {
-            errors.at(&name, format_args!("`{name}` is given twice"));
+            errors.at(&name, format_args!("`{name}` is given twice: keep one"));
             return;
         }
         self.given.push(Given {
@@ -332,13 +332,7 @@ impl Args {
         match self.get(opt).map(|given| &given.form) {
             Some(Form::Flag | Form::Broken) => true,
             Some(Form::Value(value)) => {
-                errors.at(
-                    value,
-                    format_args!(
-                        "`{name}` takes no value: write `{name}` to turn it on, leave it out otherwise",
-                        name = opt.name()
-                    ),
-                );
+                takes_no_value(opt, value, errors);
                 true
             }
             None => false,
@@ -357,6 +351,16 @@ pub(crate) fn wrong_form(opt: Opt, value: &Value, errors: &mut Errors) {
     errors.at(
         value,
         format_args!("`{name}` takes {takes}: write `{example}`"),
+    );
+}
+
+fn takes_no_value(opt: Opt, value: impl quote::ToTokens, errors: &mut Errors) {
+    errors.at(
+        value,
+        format_args!(
+            "`{name}` takes no value: write `{name}` to turn it on, leave it out otherwise",
+            name = opt.name()
+        ),
     );
 }
 
@@ -384,6 +388,10 @@ fn parse_form(input: ParseStream<'_>, name: &Ident, spec: &Spec, errors: &mut Er
     }
     let Ok(equals) = input.parse::<Token![=]>() else {
         let found = until_comma(input);
+        if spec.opt == Opt::Required {
+            takes_no_value(spec.opt, found, errors);
+            return Form::Broken;
+        }
         errors.at(
             found,
             format_args!("expected `=` after `{name}`: write `{}`", spec.example),

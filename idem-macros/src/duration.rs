@@ -13,17 +13,19 @@ const LONGEST: Duration = Duration::from_secs(315_576_000);
 pub(crate) fn parse_millis(text: &str) -> Result<u64, String> {
     let duration = humantime::parse_duration(text).map_err(|error| explain(text, &error))?;
     if duration.is_zero() {
-        return Err("must be longer than zero".to_owned());
+        return Err(
+            "must be longer than zero: write it like \"24h\", \"1h 30m\" or \"500ms\"".to_owned(),
+        );
     }
     if duration > LONGEST {
         return Err(format!(
-            "is longer than ten years: `{text}` is probably a slip of the unit (`M` is a month, `m` a minute)"
+            "is longer than ten years: `{text}` is probably a slip of the unit (`M` is a month, `m` a minute); write it like \"24h\" or \"30d\""
         ));
     }
     if !duration.subsec_nanos().is_multiple_of(1_000_000) {
         return Err("must be whole milliseconds, such as \"500ms\"".to_owned());
     }
-    u64::try_from(duration.as_millis()).map_err(|_| "is too long".to_owned())
+    u64::try_from(duration.as_millis()).map_err(|_| too_long(text))
 }
 
 fn explain(text: &str, error: &humantime::DurationError) -> String {
@@ -34,13 +36,19 @@ fn explain(text: &str, error: &humantime::DurationError) -> String {
             format!("has a number without a unit: write `{value}s`, `{value}m` or `{value}h`")
         }
         DurationError::UnknownUnit { unit, .. } => {
-            format!("has an unknown unit `{unit}`: use `ms`, `s`, `m`, `h`, `d` or `w`")
+            format!(
+                "has an unknown unit `{unit}`: use `ms`, `s`, `m`, `h`, `d` or `w`, as in \"24h\" or \"1h 30m\""
+            )
         }
-        DurationError::NumberOverflow => {
-            format!("cannot be as long, or as finely divided, as `{text}`")
-        }
+        DurationError::NumberOverflow => too_long(text),
         _ => format!("is not a duration ({error}): write it like \"24h\", \"1h 30m\" or \"500ms\""),
     }
+}
+
+fn too_long(text: &str) -> String {
+    format!(
+        "cannot be as long, or as finely divided, as `{text}`: write it like \"24h\", \"1h 30m\" or \"500ms\""
+    )
 }
 
 #[cfg(test)]

@@ -166,10 +166,13 @@ fn policy(private: &TokenStream, route: &Route<'_>) -> TokenStream {
         set("abandoned", variant(abandoned));
     }
     if let Some(path) = reconcile {
-        set(
-            "reconcile",
-            quote_spanned!(site=> |__abandoned| ::std::boxed::Box::pin(#path(__abandoned))),
-        );
+        set("reconcile", {
+            // The call stands where the path does, and so does what is wrong with it.
+            let at = path.span();
+            let private = located(private, at);
+            let at = at.resolved_at(site);
+            quote_spanned!(at=> |__abandoned| #private::reconcile(#path, __abandoned))
+        });
     }
     if let Some(mismatch) = mismatch {
         set("mismatch", variant(mismatch));
@@ -213,6 +216,15 @@ fn policy(private: &TokenStream, route: &Route<'_>) -> TokenStream {
         );
     }
     chain
+}
+
+/// The same tokens with the same meaning, but for the compiler's messages they stand at `place`.
+fn located(tokens: &TokenStream, place: Span) -> TokenStream {
+    let tokens = tokens.clone().into_iter().map(|mut token| {
+        token.set_span(place.resolved_at(token.span()));
+        token
+    });
+    tokens.collect()
 }
 
 /// A literal without a suffix: sizes are at most 1 GiB, which every `usize` holds.

@@ -41,24 +41,35 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let factor = match UNITS.iter().find(|(name, _)| *name == unit) {
         Some((_, factor)) => *factor,
         None if unit.is_empty() => 1,
-        None => return Err(unknown_unit(unit)),
+        None => return Err(unknown_unit(&number, unit)),
     };
     number
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(factor))
         .filter(|bytes| *bytes <= LARGEST)
-        .ok_or_else(|| "is over 1GiB: what is within the limit is held in memory".to_owned())
+        .ok_or_else(|| {
+            "is over 1GiB: write at most \"1GiB\", since what is within the limit is held in memory"
+                .to_owned()
+        })
 }
 
-fn unknown_unit(unit: &str) -> String {
-    let meant = match unit.to_ascii_lowercase().as_str() {
-        "k" | "kb" | "kib" => "`KiB` (1024 bytes) or `kB` (1000)",
-        "m" | "mb" | "mib" => "`MiB` (1024² bytes) or `MB` (1000²)",
-        "g" | "gb" | "gib" => "`GiB` (1024³ bytes) or `GB` (1000³)",
-        _ => "`B`, `KiB` or `MiB`",
+fn unknown_unit(number: &str, unit: &str) -> String {
+    let family = unit.to_ascii_lowercase();
+    let (binary, decimal, power) = match family.strip_suffix('s').unwrap_or(&family) {
+        "byte" => return format!("has an unknown unit `{unit}`: write \"{number}B\""),
+        "k" | "kb" | "kib" | "kilobyte" | "kibibyte" => ("KiB", "kB", ""),
+        "m" | "mb" | "mib" | "megabyte" | "mebibyte" => ("MiB", "MB", "²"),
+        "g" | "gb" | "gib" | "gigabyte" | "gibibyte" => ("GiB", "GB", "³"),
+        _ => {
+            return format!(
+                "has an unknown unit `{unit}`: use `B`, `KiB`, `MiB`, `GiB` (powers of 1024), `kB`, `MB` or `GB` (of 1000), as in \"64KiB\" or \"1MiB\""
+            );
+        }
     };
-    format!("has an unknown unit `{unit}`: write {meant}")
+    format!(
+        "has an unknown unit `{unit}`: write \"{number}{binary}\" (1024{power} bytes each) or \"{number}{decimal}\" (1000{power})"
+    )
 }
 
 #[cfg(test)]
@@ -92,9 +103,15 @@ mod tests {
             ("", "is empty"),
             ("MiB", "does not begin with a number"),
             ("-1", "does not begin with a number"),
-            ("1M", "`MiB` (1024² bytes) or `MB` (1000²)"),
-            ("1mib", "`MiB`"),
-            ("1 parsec", "unknown unit `parsec`"),
+            ("1M", "write \"1MiB\" (1024² bytes each) or \"1MB\" (1000²)"),
+            ("1mib", "write \"1MiB\""),
+            ("1 megabyte", "write \"1MiB\""),
+            (
+                "2 Kilobytes",
+                "write \"2KiB\" (1024 bytes each) or \"2kB\" (1000)",
+            ),
+            ("512 bytes", "write \"512B\""),
+            ("1 parsec", "as in \"64KiB\" or \"1MiB\""),
             ("1.5MiB", "whole number"),
             ("2GiB", "over 1GiB"),
             ("99999999999999999999", "over 1GiB"),

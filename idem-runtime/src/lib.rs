@@ -1,6 +1,17 @@
 // The page that a reader of the repository sees first is the crate's, and its code is compiled. It
 // shows the SQLite store, so without that feature it could not be.
-#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+//
+// The pages are read in the repository, too, where their links lead to files. Of two definitions of a
+// link the first one counts: those given here, before a page, are for readers of this documentation.
+#![cfg_attr(
+    feature = "sqlite",
+    doc = "[guarantees]: crate::guarantees",
+    doc = "[scaling]: crate::scaling",
+    doc = "[MIT]: https://spdx.org/licenses/MIT.html",
+    doc = "[Apache 2.0]: https://spdx.org/licenses/Apache-2.0.html",
+    doc = "",
+    doc = include_str!("../README.md")
+)]
 #![cfg_attr(
     not(feature = "sqlite"),
     doc = "The `Idempotency-Key` contract for actix-web handlers."
@@ -27,6 +38,13 @@ mod fail_points {
     pub(crate) use point;
 }
 pub mod fingerprint;
+#[doc = "[drain_limit]: crate::IdempotencyBuilder::drain_limit"]
+#[doc = "[downstream_key]: crate::Context::downstream_key"]
+#[doc = "[lease_lost]: crate::Context::lease_lost"]
+#[doc = "[memory]: crate::store::MemoryStore"]
+#[doc = "[reconcile_patience]: crate::IdempotencyBuilder::reconcile_patience"]
+#[doc = "[step]: crate::Context::step"]
+#[doc = ""]
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
 pub mod key;
@@ -57,6 +75,9 @@ pub use actix::config::{
 };
 pub use actix::serve::DEFAULT_DRAIN_LIMIT;
 pub use context::Context;
+#[doc = "[internal_error]: crate::outcome::internal_error"]
+#[doc = "[release]: crate::outcome::release"]
+#[doc = ""]
 #[doc = include_str!("idempotent.md")]
 pub use idem_macros::idempotent;
 pub use problem::{Problem, ProblemKind};

@@ -356,9 +356,68 @@ impl EffectivePolicy {
         }
     }
 
+    /// What of this route's options cannot be meant together, a sentence each. Known only with the
+    /// program's defaults, so the attribute cannot say it.
+    pub(crate) fn contradictions(&self, handler: &str) -> impl Iterator<Item = String> {
+        let ttl = self.ttl;
+        let wait = self.wait.filter(|wait| *wait > ttl).map(|wait| {
+            format!(
+                "duplicates of `{handler}` wait for up to {wait:?}, but its answer is kept for {ttl:?} only: use a longer `ttl` or a shorter `wait`"
+            )
+        });
+        // A lease keeps its record alive, so one that outlasts the TTL leaves nothing to be abandoned.
+        let unasked = (self.reconciled && self.lease >= ttl).then(|| {
+            format!(
+                "the `reconcile` function of `{handler}` would never be asked: a lease of {:?} ends when the record, which is kept for {ttl:?}, has ended too; use a longer `ttl` or a shorter `lease`",
+                self.lease
+            )
+        });
+        wait.into_iter().chain(unasked)
+    }
+
     /// Whether a response of this status frees the key when the handler has not said otherwise.
     pub(crate) fn releases(&self, status: u16) -> bool {
         self.release_on.contains(&status)
             || (status >= 500 && self.server_error == ServerError::Release)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::{EffectivePolicy, Options, Policy};
+    use crate::{reconcile::Resolution, scope::Scope};
+    use std::time::Duration;
+
+    fn contradictions(policy: Policy, defaults: &Options) -> Vec<String> {
+        EffectivePolicy::new(&policy, defaults)
+            .contradictions("shop::pay")
+            .collect()
+    }
+
+    #[test]
+    fn a_function_that_would_never_be_asked_is_a_contradiction() {
+        let brief = Policy::new(Scope::Global, 10_000);
+        let asking = brief.reconcile(|_| Box::pin(async { Resolution::Pending }));
+        // The default lease is longer than the ttl.
+        let said = contradictions(asking, &Options::NONE);
+        assert_eq!(said.len(), 1, "{said:?}");
+        for part in ["`shop::pay`", "30s", "10s", "longer `ttl`"] {
+            assert!(said[0].contains(part), "{part}: {said:?}");
+        }
+        assert_eq!(
+            contradictions(asking.lease_ms(10_000), &Options::NONE).len(),
+            1
+        );
+        let none = Vec::<String>::new();
+        assert_eq!(contradictions(asking.lease_ms(9_999), &Options::NONE), none);
+        let defaults = Options {
+            lease: Some(Duration::from_secs(2)),
+            ..Options::NONE
+        };
+        assert_eq!(contradictions(asking, &defaults), none);
+        // Nobody to be asked: work under way outlives the ttl, which can be meant.
+        assert_eq!(contradictions(brief, &Options::NONE), none);
     }
 }

@@ -7,7 +7,7 @@ pub use crate::{
     actix::{conflict::Finished, run::run, tx::run_in_transaction},
     fingerprint::Mode as FingerprintMode,
     policy::{Abandonment, KeyFormat, Mismatch, OnStoreError, Policy, ServerError},
-    reconcile::Reconcile,
+    reconcile::{Reconcile, reconcile},
     registry::Route,
     scope::{Scope, principal},
 };

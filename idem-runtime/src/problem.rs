@@ -1,7 +1,10 @@
 //! The toolkit's own answers, told apart from the application's by their `type` (RFC 9457).
 
-use crate::policy::Mismatch;
+use crate::{key::KeyError, policy::Mismatch};
 use std::time::Duration;
+
+/// A key to show to whoever has sent none.
+const EXAMPLE_KEY: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
 
 /// What went wrong. Every kind has one `type` and one `title`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -176,6 +179,32 @@ impl Problem {
         }
     }
 
+    /// `header` in lower case, as policies have it.
+    pub(crate) fn key_missing(header: &str) -> Problem {
+        Problem::new(ProblemKind::KeyMissing).with_detail(format!(
+            "Send a new unique value, such as a UUID, in the header {name}, and the same value on every retry, as in \"{name}: {EXAMPLE_KEY}\".",
+            name = displayed(header)
+        ))
+    }
+
+    pub(crate) fn key_invalid(header: &str, error: &KeyError) -> Problem {
+        let header = displayed(header);
+        Problem::new(ProblemKind::KeyInvalid).with_detail(format!("{header}: {error}"))
+    }
+
+    pub(crate) fn key_no_uuid(header: &str) -> Problem {
+        let header = displayed(header);
+        Problem::new(ProblemKind::KeyInvalid).with_detail(format!(
+            "This resource takes a UUID as the key, as in \"{header}: {EXAMPLE_KEY}\"."
+        ))
+    }
+
+    pub(crate) fn body_too_large(max_body: usize) -> Problem {
+        Problem::new(ProblemKind::BodyTooLarge).with_detail(format!(
+            "Together with an idempotency key, this resource accepts a body of at most {max_body} bytes, compressed or not."
+        ))
+    }
+
     pub(crate) fn key_reused(mismatch: Mismatch) -> Problem {
         Problem {
             status: mismatch.status(),
@@ -199,5 +228,54 @@ impl Problem {
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.retry_after
             .map(|after| after.as_secs() + u64::from(after.subsec_nanos() > 0))
+    }
+}
+
+/// A header's name as people write it: `Idempotency-Key`.
+fn displayed(name: &str) -> String {
+    let mut begins = true;
+    name.chars()
+        .map(|c| {
+            let shown = if begins { c.to_ascii_uppercase() } else { c };
+            begins = c == '-';
+            shown
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::{Problem, displayed};
+    use crate::key::IdempotencyKey;
+
+    #[test]
+    fn what_is_wrong_with_a_key_names_the_route_s_own_header() {
+        let error = IdempotencyKey::parse([b"".as_slice()]).expect_err("an empty key");
+        for (header, name) in [
+            ("idempotency-key", "Idempotency-Key"),
+            ("x-request-key", "X-Request-Key"),
+        ] {
+            assert_eq!(displayed(header), name);
+            let example = format!("\"{name}: 9b1deb4d-");
+            let missing = Problem::key_missing(header).detail;
+            assert!(missing.contains(&example), "{missing}");
+            let no_uuid = Problem::key_no_uuid(header).detail;
+            assert!(no_uuid.contains(&example), "{no_uuid}");
+            let invalid = Problem::key_invalid(header, &error).detail;
+            assert!(invalid.starts_with(&format!("{name}: ")), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_too_large_is_told_the_limit() {
+        let problem = Problem::body_too_large(65_536);
+        assert_eq!(problem.status, 413);
+        assert!(
+            problem.detail.contains("at most 65536 bytes"),
+            "{}",
+            problem.detail
+        );
     }
 }

@@ -41,6 +41,56 @@ const PAUSES: std::ops::RangeInclusive<Duration> =
 #[doc(hidden)]
 pub type Reconcile = fn(Abandoned) -> BoxFuture<'static, Resolution>;
 
+/// What a path after `reconcile = …` can stand for: an `async fn(Abandoned) -> Resolution`.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`reconcile` takes an `async fn(Abandoned) -> Resolution`, which this is not",
+    label = "not an `async fn(Abandoned) -> Resolution`",
+    note = "write `async fn name(abandoned: Abandoned) -> Resolution`, with `Abandoned` (no reference) and `Resolution` of `idem_runtime`"
+)]
+pub trait Reconciler<A, Kind> {
+    /// Calls the function, whose future is an `A`.
+    fn ask(self, abandoned: Abandoned) -> A;
+}
+
+// Not recommended: else the compiler would speak of bounds that nobody has written.
+#[diagnostic::do_not_recommend]
+impl<F, A> Reconciler<A, Abandoned> for F
+where
+    F: Fn(Abandoned) -> A,
+    A: Future<Output = Resolution>,
+{
+    fn ask(self, abandoned: Abandoned) -> A {
+        self(abandoned)
+    }
+}
+
+/// What nobody has.
+#[doc(hidden)]
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // there will be none of it
+pub enum Nothing {}
+
+// Nothing fits here. But where there is one impl only, the compiler speaks of its bounds all the same if a
+// function has other arguments, and proposes a closure. Where there are two it says what the trait says.
+#[diagnostic::do_not_recommend]
+impl<F: AsRef<Nothing>, A> Reconciler<A, Nothing> for F {
+    fn ask(self, _: Abandoned) -> A {
+        match *self.as_ref() {}
+    }
+}
+
+/// Calls a route's function from generated code.
+#[doc(hidden)]
+pub fn reconcile<F, A, Kind>(function: F, abandoned: Abandoned) -> BoxFuture<'static, Resolution>
+where
+    F: Reconciler<A, Kind>,
+    // Not a bound of the trait's: what is held and not `Send` the compiler says best itself.
+    A: Future<Output = Resolution> + Send + 'static,
+{
+    Box::pin(function.ask(abandoned))
+}
+
 /// Values that reconciling functions need, such as a client of the payment gateway, by their type.
 pub(crate) type Values = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
 

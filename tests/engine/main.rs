@@ -6,5 +6,6 @@ mod app;
 mod contract;
 mod faults;
 mod guarantees;
+mod pages;
 mod startup;
 mod waiting;

@@ -37,11 +37,19 @@ async fn impossible_options_are_found_at_start_up_all_at_once() {
         .lease(Duration::ZERO)
         .store_timeout(Duration::ZERO)
         .header("not a header")
+        .release_on(&[201, 429, 399, 600])
         .build()
     else {
-        panic!("four mistakes")
+        panic!("seven mistakes")
     };
-    assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+    assert_eq!(mistakes.len(), 7, "{mistakes:?}");
+    for status in [201, 399, 600] {
+        let said = format!("from 400 to 599, and {status} is none");
+        assert!(
+            mistakes.iter().any(|mistake| mistake.contains(&said)),
+            "{said}: {mistakes:?}"
+        );
+    }
 }
 
 #[actix_web::test]

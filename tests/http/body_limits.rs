@@ -60,7 +60,10 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
         first.assert_created();
         assert_replay(&first, &small.send().await);
         let over = small.key("over").body("text/plain", vec![b'x'; 65_537]);
-        over.send().await.assert_problem(413, "body-too-large");
+        let refused = over.send().await;
+        refused.assert_problem(413, "body-too-large");
+        let detail = refused.json()["detail"].to_string();
+        assert!(detail.contains("at most 65536 bytes"), "{detail}");
         // Without a key the limit is not the toolkit's.
         over.without_key().send().await.assert_created();
     })

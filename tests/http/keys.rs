@@ -135,6 +135,8 @@ async fn without_a_key_every_request_runs_unless_the_route_requires_one() {
         assert!(lines.iter().all(|line| line.key.is_none()), "{lines:?}");
         let missing = site.post("/required").json("{}").send().await;
         missing.assert_problem(400, "key-missing");
+        let detail = missing.json()["detail"].to_string();
+        assert!(detail.contains("Idempotency-Key: 9b1deb4d"), "{detail}");
         assert_eq!(site.journal.lines().len(), lines.len(), "the handler ran");
         site.post("/uuid").json("{}").send().await.assert_created();
     })

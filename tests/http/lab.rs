@@ -14,6 +14,7 @@ fn what_the_lab_cannot_do_is_one_line_and_exit_2() {
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["--store", "mongodb://localhost"], "mongodb"),
         (&["--store", "nothing"], "nothing"),
+        (&["--store", "memory:x"], "write memory: without \"x\""),
         (
             &["--store", "sqlite:/no/such/folder/records.db"],
             "unavailable",

@@ -88,13 +88,19 @@ impl fmt::Debug for Entries {
 ///
 /// A sentence, if the scheme is unknown or the store cannot be reached.
 pub async fn open(request: &Request) -> Result<Opened, String> {
-    let (scheme, _) = request
+    let (scheme, rest) = request
         .url
         .split_once(':')
         .ok_or_else(|| unknown(&request.url))?;
     let mut entries = Entries(None);
     let mut database = Database::None;
     let store: Arc<dyn Store> = match scheme {
+        "memory" if !rest.is_empty() => {
+            return Err(format!(
+                "a memory store has no name or file, so {:?} is none: write memory: without {rest:?}",
+                request.url
+            ));
+        }
         "memory" => {
             let memory =
                 MemoryStore::with_capacity(request.memory_records, MemoryStore::DEFAULT_BYTES);

@@ -10,7 +10,13 @@ use crate::{
 };
 use actix_web::{App, HttpServer, dev::Server, middleware::from_fn, web};
 use idem_runtime::{BuildError, Idempotency, store::StoreError};
-use std::{error::Error, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    error::Error,
+    io,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// How the service runs.
 #[derive(Debug, Clone, clap::Args)]
@@ -77,6 +83,22 @@ pub enum StartError {
     /// The HTTP client for the payment gateway cannot be built.
     #[error("cannot prepare the client of the payment gateway: {0}")]
     Gateway(#[from] reqwest::Error),
+    /// The database is named by a URL.
+    #[error(
+        "--database or ORDERS_DATABASE takes the path of a file: write {} without \"sqlite:\"", .0.display()
+    )]
+    DatabaseUrl(PathBuf),
+    /// The database is to be in a folder that does not exist.
+    #[error(
+        "cannot open the database {}: there is no folder {}; create it, or name another file with --database or ORDERS_DATABASE",
+        .file.display(), .folder.display()
+    )]
+    NoFolder {
+        /// The file.
+        file: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The database cannot be opened for orders.
     #[error("cannot open the database {}: {source} (--database or ORDERS_DATABASE names the file)", .file.display())]
     Database {
@@ -86,7 +108,10 @@ pub enum StartError {
         source: sqlx::Error,
     },
     /// The database cannot be opened for idempotency records.
-    #[error("cannot open the database {}: {source} (--database or ORDERS_DATABASE names the file)", .file.display())]
+    #[error(
+        "cannot open the database {}: {} (--database or ORDERS_DATABASE names the file)",
+        .file.display(), reasons(.source)
+    )]
     Records {
         /// The file.
         file: PathBuf,
@@ -117,7 +142,7 @@ pub enum StartError {
 }
 
 impl Service {
-    /// Opens the database, binds the address and, unless the configuration names a payment
+    /// Binds the address, opens the database and, unless the configuration names a payment
     /// gateway, starts a simulated one. Nothing is served before [`Service::run`].
     ///
     /// # Errors
@@ -133,6 +158,13 @@ impl Service {
             return Err(StartError::GatewayUrl);
         }
         let database = &config.database;
+        check_place(database)?;
+        let listener = TcpListener::bind(config.bind).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::AddressTaken(config.bind),
+            _ => StartError::Bind(config.bind, error),
+        })?;
+        let cannot_listen = |error| StartError::Bind(config.bind, error);
+        let address = listener.local_addr().map_err(cannot_listen)?;
         let records = records::connect(&config).await?;
         let orders = OrderStore::open(database)
             .await
@@ -182,14 +214,9 @@ impl Service {
                 }
             }
         };
-        let server =
-            HttpServer::new(app)
-                .bind(config.bind)
-                .map_err(|error| match error.kind() {
-                    io::ErrorKind::AddrInUse => StartError::AddressTaken(config.bind),
-                    _ => StartError::Bind(config.bind, error),
-                })?;
-        let address = server.addrs().first().copied().unwrap_or(config.bind);
+        let server = HttpServer::new(app)
+            .listen(listener)
+            .map_err(cannot_listen)?;
         Ok(Service {
             address,
             gateway_url,
@@ -219,12 +246,36 @@ impl Service {
     }
 }
 
+/// What the driver would only call "unable to open database file".
+fn check_place(database: &Path) -> Result<(), StartError> {
+    if let Some(path) = database
+        .to_str()
+        .and_then(|url| url.strip_prefix("sqlite:"))
+    {
+        return Err(StartError::DatabaseUrl(path.into()));
+    }
+    match database.parent() {
+        // The current folder has no name.
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(StartError::NoFolder {
+                file: database.to_owned(),
+                folder: folder.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// An error and its causes, in one line.
 fn reasons(error: &StoreError) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        line = format!("{line}: {error}");
+        let reason = error.to_string();
+        // Some wrap an error and say no more than it does.
+        if !line.ends_with(&reason) {
+            line = format!("{line}: {reason}");
+        }
         cause = error.source();
     }
     line

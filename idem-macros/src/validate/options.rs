@@ -269,13 +269,13 @@ fn scope_names(literal: &LitStr, errors: &mut Errors) -> Option<Scope> {
             .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')))
         {
             format!(
-                "has the character {odd:?} in it: a name is made of letters, digits, `_`, `-` and `.`"
+                "has the character {odd:?} in it: a name is made of letters, digits, `_`, `-` and `.`, and two names are put together with a colon, as in \"tenant:user\""
             )
         } else if name == "global" {
-            "cannot combine `global` with a name: the name alone already sets its owners apart"
+            "cannot combine `global` with a name: write the name alone, which already sets its owners apart"
                 .to_owned()
         } else if names[..index].contains(name) {
-            format!("has `{name}` twice in it")
+            format!("has `{name}` twice in it: write it once")
         } else {
             continue;
         };
@@ -396,20 +396,24 @@ fn release_on(args: &Args, errors: &mut Errors) -> Option<Vec<u16>> {
     let (elements, _) = args.list(Opt::ReleaseOn, errors)?;
     let mut statuses: Vec<u16> = Vec::new();
     for element in elements {
-        let status = match element {
-            Value::Int(literal) => literal
-                .base10_parse()
-                .ok()
-                .filter(|s| (100..=599).contains(s)),
+        let status: Option<u16> = match element {
+            Value::Int(literal) => literal.base10_parse().ok(),
             _ => None,
         };
-        match status {
+        match status.filter(|status| (200..=599).contains(status)) {
             None => errors.at(
                 element,
-                "`release_on` lists status codes from 100 to 599: write `release_on = [425, 429]`",
+                "`release_on` lists status codes from 400 to 599: write `release_on = [425, 429]`",
+            ),
+            // What succeeds has had its effect: a retry must find the answer, not the handler.
+            Some(status) if status < 400 => errors.at(
+                element,
+                format_args!(
+                    "`release_on` lists failures, from 400 to 599: with {status} a success would not be kept, and a retry would run the handler a second time; write `release_on = [425, 429]`, and return `outcome::release(response)` where nothing has happened in spite of such an answer"
+                ),
             ),
             Some(status) if statuses.contains(&status) => {
-                errors.at(element, format_args!("`release_on` has {status} twice"));
+                errors.at(element, format_args!("`release_on` has {status} twice: remove one"));
             }
             Some(status) => statuses.push(status),
         }
@@ -420,7 +424,11 @@ fn release_on(args: &Args, errors: &mut Errors) -> Option<Vec<u16>> {
 fn fingerprint(args: &Args, errors: &mut Errors) -> Option<Fingerprint> {
     match args.value(Opt::Fingerprint, errors)? {
         Value::Str(literal) => {
-            variant(Opt::Fingerprint, &FINGERPRINT, literal, errors).map(Fingerprint::Mode)
+            let mode = FINGERPRINT.find(&literal.value());
+            if mode.is_none() {
+                no_fingerprint(literal, errors);
+            }
+            mode.map(Fingerprint::Mode)
         }
         Value::Path(path) => {
             let bare = lone_name(path).map(ToString::to_string);
@@ -440,6 +448,30 @@ fn fingerprint(args: &Args, errors: &mut Errors) -> Option<Fingerprint> {
             None
         }
     }
+}
+
+/// Reports a word in quotes that may have been meant for a mode or for a function.
+fn no_fingerprint(literal: &LitStr, errors: &mut Errors) {
+    let word = literal.value();
+    let allowed = FINGERPRINT.allowed();
+    let (name, example) = (Opt::Fingerprint.name(), Opt::Fingerprint.example());
+    if let Some(meant) = nearest(&word, FINGERPRINT.words()) {
+        errors.at(
+            literal,
+            format_args!("`{name}` is {allowed} (did you mean \"{meant}\"?)"),
+        );
+        return;
+    }
+    let function = match literal.parse::<TypePath>() {
+        Ok(path) => path.to_token_stream().to_string().replace(' ', ""),
+        Err(_) => "path::to::function".to_owned(),
+    };
+    errors.at(
+        literal,
+        format_args!(
+            "`{name}` is {allowed}, or a function of your own, a `fn(&RequestParts<'_>) -> Vec<u8>`, by its path without quotes: write `{example}` or `{name} = {function}`"
+        ),
+    );
 }
 
 /// A list of strings in which no two are the same and which is not empty.
@@ -472,7 +504,10 @@ fn ignore(args: &Args, errors: &mut Errors) -> Option<Vec<String>> {
         if let Some(complaint) = pointer_complaint(&pointer) {
             errors.at(literal, complaint);
         } else if pointers.contains(&pointer) {
-            errors.at(literal, format_args!("`ignore` has \"{pointer}\" twice"));
+            errors.at(
+                literal,
+                format_args!("`ignore` has \"{pointer}\" twice: remove one"),
+            );
         } else {
             pointers.push(pointer);
         }
@@ -499,7 +534,7 @@ fn pointer_complaint(pointer: &str) -> Option<String> {
         .skip(1)
         .any(|rest| !rest.starts_with(['0', '1']));
     bad_escape
-        .then(|| "in a JSON pointer `~` is written `~0` and a `/` within a name `~1`".to_owned())
+        .then(|| "in a JSON pointer `~` is written `~0` and a `/` within a name `~1`: write \"/a~0b\" for a field called `a~b`".to_owned())
 }
 
 fn headers(args: &Args, key_header: &str, errors: &mut Errors) -> Option<Vec<String>> {
@@ -516,7 +551,7 @@ fn headers(args: &Args, key_header: &str, errors: &mut Errors) -> Option<Vec<Str
         } else if names.contains(&name) {
             errors.at(
                 literal,
-                format_args!("`headers` has \"{name}\" twice (case does not matter)"),
+                format_args!("`headers` has \"{name}\" twice (case does not matter): remove one"),
             );
         } else {
             names.push(name);
@@ -532,8 +567,9 @@ fn header(args: &Args, errors: &mut Errors) -> Option<String> {
         errors.at(
             literal,
             format_args!(
-                "`{}` has a meaning of its own in HTTP and cannot carry the key: leave `header` out for `Idempotency-Key`, or name another",
-                literal.value()
+                "`{}` has a meaning of its own in HTTP and cannot carry the key: leave `header` out for `Idempotency-Key`, or name another, as in `{}`",
+                literal.value(),
+                Opt::Header.example()
             ),
         );
         return None;

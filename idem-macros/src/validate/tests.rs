@@ -111,10 +111,10 @@ fn options_are_read() {
         "a :: b"
     );
     assert_eq!(
-        accepted(quote!(release_on = [503, 100, 599]), |p| p
+        accepted(quote!(release_on = [503, 400, 599]), |p| p
             .release_on
             .clone()),
-        Some(vec![503, 100, 599])
+        Some(vec![503, 400, 599])
     );
     // An empty list is a statement: the default list is not released.
     assert_eq!(
@@ -305,7 +305,24 @@ fn each_bad_option_has_one_complaint_that_says_what_to_write() {
             quote!(fingerprint = raw),
             "write `fingerprint = \"raw\"`, in quotes",
         ),
+        (
+            quote!(fingerprint = "exact"),
+            "by its path without quotes: write `fingerprint = \"canonical\"` or `fingerprint = exact`",
+        ),
+        (
+            quote!(fingerprint = "my::digest"),
+            "or `fingerprint = my::digest`",
+        ),
+        (
+            quote!(fingerprint = "every byte"),
+            "is \"canonical\" or \"raw\", or a function of your own",
+        ),
         (quote!(fingerprint = 1), "`fingerprint` takes"),
+        (quote!(required(true)), "write `required` to turn it on"),
+        (
+            quote!(max_body = "1 megabyte"),
+            "write \"1MiB\" (1024² bytes each) or \"1MB\" (1000²)",
+        ),
         (
             quote!(header = "Authorization"),
             "`Authorization` has a meaning of its own",
@@ -338,10 +355,18 @@ fn each_bad_option_has_one_complaint_that_says_what_to_write() {
         ),
         (quote!(headers = "X-A"), "`headers` takes a list"),
         (quote!(headers = [1]), "`headers` lists strings"),
-        (quote!(release_on = [99]), "from 100 to 599"),
-        (quote!(release_on = [600]), "from 100 to 599"),
-        (quote!(release_on = [99999999]), "from 100 to 599"),
-        (quote!(release_on = ["503"]), "from 100 to 599"),
+        (quote!(release_on = [99]), "from 400 to 599: write"),
+        (quote!(release_on = [600]), "from 400 to 599: write"),
+        (quote!(release_on = [99999999]), "from 400 to 599: write"),
+        (quote!(release_on = ["503"]), "from 400 to 599: write"),
+        (
+            quote!(release_on = [200]),
+            "with 200 a success would not be kept",
+        ),
+        (
+            quote!(release_on = [399, 429]),
+            "with 399 a success would not be kept",
+        ),
         (quote!(release_on = [503, 429, 503]), "503 twice"),
         (
             quote!(release_on = 503),
@@ -364,7 +389,7 @@ fn each_bad_option_has_one_complaint_that_says_what_to_write() {
         ),
         (quote!(max_body = 0), "`max_body` is zero"),
         (quote!(max_body = "0KiB"), "`max_body` is zero"),
-        (quote!(max_body = "1M"), "`MiB` (1024² bytes)"),
+        (quote!(max_body = "1M"), "write \"1MiB\" (1024² bytes each)"),
         (quote!(max_response = "2GiB"), "over 1GiB"),
         (
             quote!(max_response = big),
@@ -376,7 +401,7 @@ fn each_bad_option_has_one_complaint_that_says_what_to_write() {
         ),
         (
             quote!(reconcile = 7),
-            "`reconcile` takes the path of a function",
+            "`reconcile` takes the path of an `async fn(Abandoned) -> Resolution`",
         ),
         (
             quote!(reconcile = a, abandoned = "rerun"),

@@ -309,7 +309,8 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// How long a silent owner keeps its claim, on routes that do not say. Default: 30 s.
+    /// How long a silent owner keeps its claim, on routes that do not say. Default: 30 s. On routes
+    /// with a `reconcile` function it has to be shorter than their `ttl`.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         if lease < Duration::from_millis(100) {
@@ -343,9 +344,17 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Statuses that free the key on routes that do not say. Default: 425 and 429.
+    /// Statuses that free the key on routes that do not say, from 400 to 599: what succeeds is
+    /// always kept. Default: 425 and 429.
     #[must_use]
     pub fn release_on(mut self, statuses: &'static [u16]) -> Self {
+        for status in statuses {
+            if !(400..=599).contains(status) {
+                self.mistakes.push(format!(
+                    "release_on lists failures, from 400 to 599, and {status} is none: a success has to be kept, or its retry would run the handler a second time; write `.release_on(&[425, 429])`, and return `outcome::release(response)` where nothing has happened in spite of such an answer"
+                ));
+            }
+        }
         self.defaults.release_on = Some(statuses);
         self
     }
@@ -606,12 +615,10 @@ impl IdempotencyBuilder {
         let mut mistakes = self.mistakes;
         for route in routes().filter(|route| serves(&self.not_served, route)) {
             let policy = EffectivePolicy::new(&route.policy, &self.defaults);
-            if let Some(wait) = policy.wait.filter(|wait| *wait > policy.ttl) {
-                mistakes.push(format!(
-                    "{}:{}: duplicates of `{}` wait for up to {wait:?}, but its answer is kept for {:?} only: use a longer `ttl` or a shorter `wait`",
-                    route.file, route.line, route.name, policy.ttl
-                ));
-            }
+            let contradictions = policy.contradictions(route.name);
+            mistakes.extend(
+                contradictions.map(|said| format!("{}:{}: {said}", route.file, route.line)),
+            );
             if let Some(check) = route.policy.transaction
                 && let Err(database) = check(&*self.store)
             {

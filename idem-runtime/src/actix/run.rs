@@ -72,12 +72,12 @@ where
     };
     let body = KeptBody::new(&request, payload, admitted.policy.max_body);
     if admitted.unfolds_too_far(&body).await {
-        return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
+        return Ok(admitted.refuse_body());
     }
     let extracted = Args::from_request(&request, &mut body.payload());
     let args = match point!("run.extractors", extracted).await {
         Ok(args) => args,
-        Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
+        Err(_) if body.is_over_limit() => return Ok(admitted.refuse_body()),
         Err(error) => return Err(error.into()),
     };
     let running = async move {
@@ -138,16 +138,12 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
         .map(|value| value.as_bytes());
     let key = match IdempotencyKey::parse(lines) {
         Ok(Some(key)) => key,
-        Ok(None) if policy.required => return refuse(Problem::new(ProblemKind::KeyMissing)),
+        Ok(None) if policy.required => return refuse(Problem::key_missing(policy.header)),
         Ok(None) => return Admission::Unprotected,
-        Err(error) => {
-            return refuse(Problem::new(ProblemKind::KeyInvalid).with_detail(error.to_string()));
-        }
+        Err(error) => return refuse(Problem::key_invalid(policy.header, &error)),
     };
     if policy.key_format == KeyFormat::Uuid && !key.is_uuid() {
-        let detail =
-            "This resource takes a UUID as the key, such as 9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d.";
-        return refuse(Problem::new(ProblemKind::KeyInvalid).with_detail(detail));
+        return refuse(Problem::key_no_uuid(policy.header));
     }
     Admission::Protected(Box::new(Admitted {
         policy,
@@ -173,6 +169,10 @@ impl Admitted {
         self.answer(Problem::new(kind))
     }
 
+    pub(crate) fn refuse_body(&self) -> HttpResponse {
+        self.answer(Problem::body_too_large(self.policy.max_body))
+    }
+
     pub(crate) fn answer(&self, problem: Problem) -> HttpResponse {
         self.shared.count(outcome_label(problem.kind));
         self.shared.problem(&problem, &self.request)
@@ -190,13 +190,13 @@ impl Admitted {
         };
         match point!("run.body", body.finish()).await {
             Ok(()) => {}
-            Err(BodyError::TooLarge) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
+            Err(BodyError::TooLarge) => return Ok(self.refuse_body()),
             Err(BodyError::Broken(error)) => return Err(error.into()),
         }
         let request = match self.claim_request(scope, &body.bytes()) {
             Ok(request) => request,
             // A compressed body that unfolds beyond the limit.
-            Err(_) => return Ok(self.refuse(ProblemKind::BodyTooLarge)),
+            Err(_) => return Ok(self.refuse_body()),
         };
         match self.shared.in_flight.enter() {
             Some(ticket) => self.ticket.set(Some(ticket)),

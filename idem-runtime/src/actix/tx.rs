@@ -91,12 +91,12 @@ where
     };
     let body = KeptBody::new(&request, payload, admitted.policy.max_body);
     if admitted.unfolds_too_far(&body).await {
-        return Ok(admitted.refuse(ProblemKind::BodyTooLarge));
+        return Ok(admitted.refuse_body());
     }
     let extracted = Args::from_request(&request, &mut body.payload());
     let args = match point!("tx.extractors", extracted).await {
         Ok(args) => args,
-        Err(_) if body.is_over_limit() => return Ok(admitted.refuse(ProblemKind::BodyTooLarge)),
+        Err(_) if body.is_over_limit() => return Ok(admitted.refuse_body()),
         Err(error) => return Err(error.into()),
     };
     let work = work(request, handler, args);

@@ -47,20 +47,43 @@ async fn a_taken_port_is_one_line_that_says_what_to_do() {
         errors.contains(&address) && errors.contains("--bind"),
         "{errors}"
     );
+    let left = directory.path().read_dir().unwrap().count();
+    assert_eq!(left, 0, "files are left");
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_opened_is_named() {
+async fn a_database_that_cannot_be_opened_is_one_line_that_names_it_and_says_why() {
     let directory = tempfile::tempdir().unwrap();
-    let missing = directory.path().join("no/such/folder/orders.db");
-    let missing = missing.to_str().unwrap();
-    let refused = output(&["--bind", "127.0.0.1:0", "--database", missing]).await;
-    assert_eq!(refused.status.code(), Some(1));
-    let errors = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        errors.contains(missing) && errors.contains("--database"),
-        "{errors}"
-    );
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let folder = at("no/such/folder");
+    let no_database = at("notes.txt");
+    std::fs::write(
+        &no_database,
+        "This file is not a database, but a longer text.",
+    )
+    .unwrap();
+    for (database, named, why) in [
+        (
+            format!("{folder}/orders.db"),
+            &*folder,
+            "there is no folder",
+        ),
+        (at(""), &*at(""), "unable to open"),
+        (no_database.clone(), &*no_database, "not a database"),
+        (
+            format!("sqlite:{folder}.db"),
+            &*folder,
+            "without \"sqlite:\"",
+        ),
+    ] {
+        let refused = output(&["--bind", "127.0.0.1:0", "--database", &database]).await;
+        assert_eq!(refused.status.code(), Some(1), "{database}");
+        let errors = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        for part in [named, why, "--database", "ORDERS_DATABASE"] {
+            assert!(errors.contains(part), "{part}: {errors}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -23,8 +23,9 @@ async fn pay(
                 .header("x-request-key")
                 .wait_ms(5000u64)
                 .lease_ms(45000u64)
-                .reconcile(|__abandoned| ::std::boxed::Box::pin(
-                    gateway::ask(__abandoned),
+                .reconcile(|__abandoned| ::idem_runtime::__private::reconcile(
+                    gateway::ask,
+                    __abandoned,
                 ))
                 .mismatch(::idem_runtime::__private::Mismatch::Conflict)
                 .server_error(::idem_runtime::__private::ServerError::Release)

@@ -1,4 +1,4 @@
--- The table of idempotency records, for PostgreSQL 12 and later. Schema version 1.
+-- The table of idempotency records, for PostgreSQL 13 and later. Schema version 1.
 --
 -- PostgresStore::migrate applies this file. To keep it among your own migrations, copy it and switch
 -- the store's migration off; a larger table may be partitioned, see schema_partitioned.sql.

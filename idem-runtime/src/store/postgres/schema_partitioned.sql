@@ -1,4 +1,4 @@
--- The table of schema.sql, partitioned by hash of the scope: for PostgreSQL 12 and later. Schema version 1.
+-- The table of schema.sql, partitioned by hash of the scope: for PostgreSQL 13 and later. Schema version 1.
 --
 -- Apply it instead of schema.sql before the store connects for the first time; the store finds the
 -- table and leaves it as it is. Choose the number of partitions before: each has indexes and a vacuum

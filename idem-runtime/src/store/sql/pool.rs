@@ -105,11 +105,13 @@ where
     C: Connection,
 {
     let deadline = Instant::now() + REACHED_WITHIN;
+    let mut refused = None;
     loop {
         let error = match timeout_at(deadline, options.connect()).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,
-            Err(_) => return Err(silent()),
+            // Cut off in the middle of one more try, a server that has refused all others is not silent.
+            Err(_) => return Err(refused.unwrap_or_else(silent)),
         };
         let not_up_yet = match &error {
             sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
@@ -119,6 +121,7 @@ where
         if !not_up_yet || Instant::now() + NOT_UP_YET >= deadline {
             return Err(error);
         }
+        refused = Some(error);
         sleep(NOT_UP_YET).await;
     }
 }

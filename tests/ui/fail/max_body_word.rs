@@ -1,0 +1,12 @@
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::idempotent;
+
+#[idempotent(scope = "user", ttl = "24h", max_body = "1 megabyte")]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>) -> HttpResponse {
+    HttpResponse::Created().json(order.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}

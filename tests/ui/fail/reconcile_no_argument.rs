@@ -1,0 +1,16 @@
+use actix_web::{App, HttpResponse, post, web};
+use idem_runtime::{Resolution, idempotent};
+
+async fn ask() -> Resolution {
+    Resolution::Pending
+}
+
+#[idempotent(scope = "user", ttl = "24h", reconcile = ask)]
+#[post("/orders")]
+async fn create_order(order: web::Json<u32>) -> HttpResponse {
+    HttpResponse::Created().json(order.0)
+}
+
+fn main() {
+    let _ = App::new().service(create_order);
+}
