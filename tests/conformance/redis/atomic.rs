@@ -29,6 +29,9 @@ async fn keys(store: &RedisStore, connection: &mut MultiplexedConnection) -> Vec
 // C12
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_claims_are_a_thousand_atomic_commands() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     const CLAIMS: usize = 1000;
     let store = node().await;
     let client = redis::Client::open(url(Engine::Redis)).unwrap();
@@ -72,6 +75,9 @@ async fn a_thousand_claims_are_a_thousand_atomic_commands() {
 // C2
 #[tokio::test]
 async fn no_call_leaves_a_key_without_an_expiry() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let store = node().await;
     let mut connection = plain(&url(Engine::Redis)).await;
     let mut check = async |after: &str, expected: std::ops::Range<i64>| {
@@ -138,6 +144,9 @@ async fn no_call_leaves_a_key_without_an_expiry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn round_trips_are_as_documented() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let store = RedisStore::connect(url).await.unwrap();
@@ -239,6 +248,9 @@ async fn round_trips_are_as_documented() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_writes_nothing() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let store = RedisStore::connect(url).await.unwrap();
@@ -280,6 +292,9 @@ fn all() -> ListQuery {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_spread_over_the_masters() {
+    if !all_selected(&[Engine::RedisCluster]) {
+        return;
+    }
     const RECORDS: usize = 600;
     let store = cluster().await;
     let claims: Vec<_> = (0..RECORDS).map(|n| claim(&format!("k{n}"))).collect();
@@ -309,9 +324,12 @@ async fn records_spread_over_the_masters() {
 
 #[tokio::test]
 async fn a_connection_of_the_application_is_used() {
+    if !all_selected(&[Engine::Redis, Engine::RedisCluster]) {
+        return;
+    }
     let client = redis::Client::open(url(Engine::Redis)).unwrap();
     let manager = client.get_connection_manager().await.unwrap();
-    let store = options().on(manager).await.unwrap();
+    let store = options(Engine::Redis).on(manager).await.unwrap();
     assert!(is_won(&store.claim(&claim("k")).await.unwrap()));
 
     let cluster = redis::cluster::ClusterClient::new(cluster_nodes())
@@ -319,19 +337,30 @@ async fn a_connection_of_the_application_is_used() {
         .get_async_connection()
         .await
         .unwrap();
-    let store = options().on(cluster).await.unwrap();
+    let store = options(Engine::RedisCluster).on(cluster).await.unwrap();
     assert!(is_won(&store.claim(&claim("k")).await.unwrap()));
     assert_eq!(store.name(), "redis-cluster");
 }
 
 #[tokio::test]
 async fn stores_of_two_prefixes_are_two_stores() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     // The pattern of the first would match the second's keys if it were not escaped.
     let base = fresh_redis(Engine::Redis).name().to_owned();
     let (one, other) = (format!("{base}-?*[a]:"), format!("{base}-xyza:"));
     let url = url(Engine::Redis);
-    let one = options().prefix(one).connect(&url).await.unwrap();
-    let other = options().prefix(other).connect(&url).await.unwrap();
+    let one = options(Engine::Redis)
+        .prefix(one)
+        .connect(&url)
+        .await
+        .unwrap();
+    let other = options(Engine::Redis)
+        .prefix(other)
+        .connect(&url)
+        .await
+        .unwrap();
     assert!(is_won(&one.claim(&claim("k")).await.unwrap()));
     assert!(is_won(&other.claim(&claim("k")).await.unwrap()));
     assert_eq!(one.list(&all()).await.unwrap().len(), 1);

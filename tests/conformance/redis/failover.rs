@@ -53,12 +53,18 @@ async fn replicated(servers: &OwnServers) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_replicated_stands_after_a_master_died() {
+    if !all_selected(&[Engine::RedisCluster]) {
+        return;
+    }
     let patience = Duration::from_secs(2);
     failover(patience, |servers, master| servers.kill(master)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_replicated_stands_after_a_master_fell_silent() {
+    if !all_selected(&[Engine::RedisCluster]) {
+        return;
+    }
     // Its connections stay open and say nothing, which callers who give up before the store itself
     // does must bring to its notice all the same.
     let patience = Duration::from_millis(300);

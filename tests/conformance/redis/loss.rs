@@ -52,6 +52,9 @@ async fn set(url: &str, setting: &str, value: &str) {
 // I13
 #[tokio::test]
 async fn a_server_that_may_lose_records_is_warned_of() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let log = Log::default();
@@ -92,6 +95,9 @@ async fn a_server_that_may_lose_records_is_warned_of() {
 
 #[tokio::test]
 async fn a_server_that_does_not_let_itself_be_checked_is_used() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let mut connection = plain(url).await;
@@ -126,6 +132,9 @@ async fn a_server_that_does_not_let_itself_be_checked_is_used() {
 // I13
 #[tokio::test]
 async fn after_all_data_is_lost_a_claim_begins_anew() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let store = RedisStore::connect(url).await.unwrap();
@@ -152,6 +161,9 @@ async fn after_all_data_is_lost_a_claim_begins_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgot_the_scripts_is_told_them_again() {
+    if !all_selected(&[Engine::Redis, Engine::RedisCluster]) {
+        return;
+    }
     for store in [node().await, cluster().await] {
         let running = claim("k");
         store.claim(&running).await.unwrap();
@@ -182,6 +194,9 @@ async fn a_server_that_forgot_the_scripts_is_told_them_again() {
 
 #[tokio::test]
 async fn a_full_server_takes_no_new_claim_and_finishes_what_has_begun() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let store = RedisStore::connect(url).await.unwrap();

@@ -6,6 +6,7 @@ mod loss;
 mod outage;
 mod unreadable;
 
+use crate::servers::{on, suite};
 use async_trait::async_trait;
 use bytes::Bytes;
 use idem_runtime::{
@@ -14,9 +15,9 @@ use idem_runtime::{
         Claim, Claimed, Store, Takeover,
         redis::{RedisOptions, RedisStore},
     },
-    testing::conformance::{self, Factory},
+    testing::conformance::Factory,
 };
-use idem_tests::services::{Store as Engine, fresh_redis, url};
+use idem_tests::services::{Store as Engine, fresh_redis, is_selected, url};
 use redis::aio::MultiplexedConnection;
 use std::{any::Any, sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -27,19 +28,22 @@ struct Node;
 struct Cluster;
 
 /// The records of one test, among those of all other tests on the server.
-fn options() -> RedisOptions {
+fn options(engine: Engine) -> RedisOptions {
     RedisOptions::new()
-        .prefix(format!("{}:", fresh_redis(Engine::Redis).name()))
+        .prefix(format!("{}:", fresh_redis(engine).name()))
         // The other tests' keys are walked as well.
         .scan_keys(1_000_000)
 }
 
 async fn node() -> RedisStore {
-    options().connect(&url(Engine::Redis)).await.unwrap()
+    options(Engine::Redis)
+        .connect(&url(Engine::Redis))
+        .await
+        .unwrap()
 }
 
 async fn cluster() -> RedisStore {
-    clustered(options()).await
+    clustered(options(Engine::RedisCluster)).await
 }
 
 async fn clustered(options: RedisOptions) -> RedisStore {
@@ -111,7 +115,7 @@ impl Factory for Node {
     }
 
     async fn reopen(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
-        let options = options().prefix(prefix_of(store));
+        let options = options(Engine::Redis).prefix(prefix_of(store));
         Arc::new(options.connect(&url(Engine::Redis)).await.unwrap())
     }
 }
@@ -123,9 +127,21 @@ impl Factory for Cluster {
     }
 
     async fn reopen(&self, store: &Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(clustered(options().prefix(prefix_of(store))).await)
+        Arc::new(clustered(options(Engine::RedisCluster).prefix(prefix_of(store))).await)
     }
 }
 
-conformance::tests!(suite_on_a_node, Node);
-conformance::tests!(suite_on_a_cluster, Cluster);
+/// Whether this run is about these engines, for the tests that need all of them.
+fn all_selected(engines: &[Engine]) -> bool {
+    engines.iter().all(|engine| is_selected(*engine))
+}
+
+#[test]
+fn the_suite_passes_on_a_node() {
+    on(Engine::Redis, suite(|| Node));
+}
+
+#[test]
+fn the_suite_passes_on_a_cluster() {
+    on(Engine::RedisCluster, suite(|| Cluster));
+}

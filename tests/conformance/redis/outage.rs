@@ -31,6 +31,9 @@ async fn works_again(store: &RedisStore) {
 // I1
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_server_is_unavailable_and_its_return_is_noticed() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let store = RedisStore::connect(servers.url(Engine::Redis))
         .await
@@ -62,6 +65,9 @@ async fn a_dead_server_is_unavailable_and_its_return_is_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_server_is_unavailable_and_its_return_is_noticed() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let store = RedisStore::connect(servers.url(Engine::Redis))
         .await
@@ -81,6 +87,9 @@ async fn a_frozen_server_is_unavailable_and_its_return_is_noticed() {
 
 #[tokio::test]
 async fn a_server_that_became_a_replica_is_unavailable_until_it_is_master_again() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let servers = OwnServers::start(&["redis"]);
     let url = servers.url(Engine::Redis);
     let store = RedisStore::connect(url).await.unwrap();
@@ -126,6 +135,9 @@ async fn nobody_there_is_said_at_once() {
 
 #[tokio::test]
 async fn a_cluster_node_is_not_taken_for_a_single_one() {
+    if !all_selected(&[Engine::RedisCluster]) {
+        return;
+    }
     let error = RedisStore::connect(&cluster_nodes()[0]).await.unwrap_err();
     assert!(error.to_string().contains("connect_cluster"), "{error}");
 }

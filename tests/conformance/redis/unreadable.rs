@@ -30,6 +30,9 @@ async fn spoilt(store: &RedisStore, key: &str, at: usize, bytes: &[u8], finish: 
 // I9, I12, C17
 #[tokio::test]
 async fn an_unreadable_value_is_reported_and_left_alone() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let store = node().await;
     let key = |name: &str| store.key(&id(name)).into_bytes();
     let ex = &b"EX"[..];
@@ -153,6 +156,9 @@ async fn an_unreadable_value_is_reported_and_left_alone() {
 
 #[tokio::test]
 async fn a_page_of_unreadable_records_does_not_end_the_list() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let store = node().await;
     for n in 0..30 {
         let name = format!("k{n}");
@@ -183,6 +189,9 @@ async fn a_page_of_unreadable_records_does_not_end_the_list() {
 // G2
 #[tokio::test]
 async fn a_record_whose_expiry_was_lifted_by_hand_expires_all_the_same() {
+    if !all_selected(&[Engine::Redis]) {
+        return;
+    }
     let store = node().await;
     let short = Claim {
         ttl: Duration::from_millis(300),
