@@ -45,19 +45,25 @@ impl Journal {
     /// If a line that has ended is not whole.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
-        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        text.split_inclusive('\n')
-            .filter(|line| line.ends_with('\n'))
-            .map(|line| serde_json::from_str(line).expect("a whole line"))
-            .collect()
+        self.lines_with("")
     }
 
     /// The lines of one phase for one key.
     #[must_use]
     pub fn of(&self, phase: &str, key: &str) -> Vec<Line> {
-        let mut lines = self.lines();
+        // Looked for in the text first: a long run asks a large file again and again.
+        let written = serde_json::to_string(key).expect("a string");
+        let mut lines = self.lines_with(&written);
         lines.retain(|line| line.phase == phase && line.key.as_deref() == Some(key));
         lines
+    }
+
+    fn lines_with(&self, part: &str) -> Vec<Line> {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        text.split_inclusive('\n')
+            .filter(|line| line.ends_with('\n') && line.contains(part))
+            .map(|line| serde_json::from_str(line).expect("a whole line"))
+            .collect()
     }
 
     /// How many effects there were under this key.
