@@ -1,9 +1,13 @@
 //! What the attribute costs a handler, as ratios to the same handler without it.
 //!
-//! One server with one worker, on loopback, with connections that stay open and are never idle, so
-//! that the worker's time is what is measured. The handler does next to nothing: the ratios are
-//! the worst there can be. The candidates take turns within one run and each is compared with the
-//! bare handler of the same round, so that a busy machine disturbs all of them alike.
+//! One server with one worker, on loopback, with connections that stay open. It is asked in two ways:
+//!
+//! * one request at a time: how much longer the one client waits;
+//! * many at a time, so that the worker is never idle: how much less it gets done.
+//!
+//! The handler does next to nothing: the ratios are the worst there can be. The candidates take
+//! turns within one run and each is compared with the bare handler of the same round, so that a busy
+//! machine disturbs all of them alike.
 //!
 //! ```text
 //! cargo bench -p idem-runtime --bench handler
@@ -35,14 +39,22 @@ use idem_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Requests on their way at one time, each on a connection of its own.
 const CONNECTIONS: usize = 32;
 /// Requests on each connection before the next candidate has its turn.
 const REPEATS: usize = 30;
 const ROUNDS: usize = 60;
+/// One at a time, SQLite waits for the disk for each request.
+const ROUNDS_ALONE: usize = 15;
 
-/// The goal for a first request on a [`MemoryStore`].
+/// The goal for a client that waits for its first request on a [`MemoryStore`].
 const GOAL: f64 = 0.7;
+
+/// How many requests are on their way at one time, each on a connection of its own.
+#[derive(Clone, Copy, PartialEq)]
+enum Pace {
+    One,
+    All,
+}
 
 const CANDIDATES: [Candidate; 6] = [
     Candidate::new("bare", "/bare", Keys::Fresh),
@@ -79,7 +91,6 @@ fn main() {
         .skip(1)
         .partition(|argument| argument.starts_with("--"));
     let is_quick = flags.iter().any(|flag| flag == "--quick");
-    let rounds = if is_quick { 3 } else { ROUNDS };
     // Everything is compared with the first, the bare handler.
     let candidates: Vec<_> = CANDIDATES
         .iter()
@@ -93,10 +104,17 @@ fn main() {
     let address = serve(&folder.path().join("records.db"));
     let mut client = Client::connect(address);
 
+    for (pace, rounds) in [(Pace::One, ROUNDS_ALONE), (Pace::All, ROUNDS)] {
+        let rounds = if is_quick { 3 } else { rounds };
+        compare(&mut client, &candidates, pace, rounds);
+    }
+}
+
+fn compare(client: &mut Client, candidates: &[&Candidate], pace: Pace, rounds: usize) {
     let mut samples: Vec<Vec<Sample>> = candidates.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
         for (candidate, samples) in candidates.iter().zip(&mut samples) {
-            let sample = client.turn(candidate);
+            let sample = client.turn(candidate, pace);
             // The first round fills caches and keys.
             if round > 0 {
                 samples.push(sample);
@@ -104,7 +122,11 @@ fn main() {
         }
     }
 
-    println!("{CONNECTIONS} connections, one worker; medians of {rounds} rounds");
+    let at_once = match pace {
+        Pace::One => 1,
+        Pace::All => CONNECTIONS,
+    };
+    println!("{at_once} at a time, one worker; medians of {rounds} rounds");
     let bare = &samples[0];
     for (candidate, samples) in candidates.iter().zip(&samples) {
         let ratio = |part: fn(&Sample) -> Duration| {
@@ -121,9 +143,9 @@ fn main() {
                     .map(|sample| part(sample).as_secs_f64() * 1e6),
             ) / (CONNECTIONS * REPEATS) as f64
         };
-        let throughput = ratio(|sample| sample.wall);
+        let speed = ratio(|sample| sample.wall);
         print!(
-            "{:<20} {:>7.2} µs a request: runs at {throughput:.2} of bare",
+            "{:<20} {:>7.2} µs a request: runs at {speed:.2} of bare",
             candidate.name,
             micros(|sample| sample.wall),
         );
@@ -134,8 +156,8 @@ fn main() {
                 ratio(|sample| sample.cpu),
             );
         }
-        if candidate.name == "memory, first call" {
-            let verdict = if throughput >= GOAL { "ok" } else { "TOO SLOW" };
+        if candidate.name == "memory, first call" && pace == Pace::One {
+            let verdict = if speed >= GOAL { "ok" } else { "TOO SLOW" };
             print!(" (goal {GOAL}, {verdict})");
         }
         println!();
@@ -287,15 +309,15 @@ impl Client {
     }
 
     /// Sends a candidate's requests, one at a time on each connection.
-    fn turn(&mut self, candidate: &Candidate) -> Sample {
+    fn turn(&mut self, candidate: &Candidate, pace: Pace) -> Sample {
         let mut requests: Vec<Request> = (0..CONNECTIONS)
             .map(|connection| Request::new(candidate, connection))
             .collect();
         let mut length = None;
         // Fresh keys are used once; the others must have been, or the turn is none of replays.
         if candidate.keys == Keys::OneEach {
-            self.exchange(&requests, &mut None);
-            self.exchange(&requests, &mut length);
+            self.exchange(&requests, pace, &mut None);
+            self.exchange(&requests, pace, &mut length);
         }
         let calls = CALLS.load(Ordering::Relaxed);
         let (start, cpu) = (Instant::now(), cpu_of_others());
@@ -306,7 +328,7 @@ impl Client {
                     request.set_key(self.next_key);
                 }
             }
-            self.exchange(&requests, &mut length);
+            self.exchange(&requests, pace, &mut length);
         }
         let sample = Sample {
             wall: start.elapsed(),
@@ -322,11 +344,16 @@ impl Client {
     }
 
     /// One request on each connection, and all their answers, which are of one `length`.
-    fn exchange(&mut self, requests: &[Request], length: &mut Option<usize>) {
-        for (mut connection, request) in self.connections.iter().zip(requests) {
-            connection.write_all(&request.bytes).unwrap();
+    fn exchange(&mut self, requests: &[Request], pace: Pace, length: &mut Option<usize>) {
+        if pace == Pace::All {
+            for (mut connection, request) in self.connections.iter().zip(requests) {
+                connection.write_all(&request.bytes).unwrap();
+            }
         }
-        for connection in &self.connections {
+        for (mut connection, request) in self.connections.iter().zip(requests) {
+            if pace == Pace::One {
+                connection.write_all(&request.bytes).unwrap();
+            }
             let mut read = 0;
             while length.is_none_or(|length| read < length) {
                 let more = read_spinning(connection, &mut self.buffer[read..]);
