@@ -3,6 +3,7 @@
 //! The engine knows no HTTP framework and no SQL. The store reports facts, decisions are made here.
 
 use crate::{
+    at_work::{AtWork, Working},
     drain::InFlight,
     fail_points::point,
     lease::{HeldLease, LeaseKeeper, Lost},
@@ -75,6 +76,7 @@ pub(crate) struct Engine {
     waiters: Arc<Waiters>,
     abandoned_met: Arc<Notify>,
     running: Arc<RunningTransactions>,
+    at_work: Arc<AtWork>,
     call_budget: Duration,
 }
 
@@ -100,6 +102,7 @@ impl Engine {
             waiters: Arc::default(),
             abandoned_met: Arc::default(),
             running: Arc::default(),
+            at_work: Arc::default(),
             call_budget,
         }
     }
@@ -116,6 +119,12 @@ impl Engine {
     /// Transactional requests that run in this process.
     pub(crate) fn running(&self) -> &Arc<RunningTransactions> {
         &self.running
+    }
+
+    /// Hands an abandoned record that was taken with this fencing token back to its owner, if that is
+    /// at work in this process.
+    pub(crate) fn hand_back(&self, id: &RecordId, token: Uuid) -> bool {
+        self.at_work.retake(id, token)
     }
 
     /// Tells those who wait in this process that a record was finished or freed.
@@ -166,6 +175,7 @@ impl Engine {
                     .hold(claim.id.clone(), claim.owner, claim.lease, sent);
                 Decision::Run(Box::new(LiveClaim {
                     engine: Arc::clone(self),
+                    working: policy.reconciled.then(|| self.at_work.enter(&claim.id)),
                     attempt,
                     steps,
                     ttl: claim.ttl,
@@ -400,6 +410,8 @@ pub(crate) struct LiveClaim {
     claimed: Instant,
     lease_length: Duration,
     lease: HeldLease,
+    /// On a route that is reconciled.
+    working: Option<Arc<Working>>,
 }
 
 /// What became of an outcome.
@@ -430,6 +442,7 @@ impl LiveClaim {
             self.id.clone(),
             self.owner,
             lease,
+            self.lost(),
             self.steps.as_ref(),
         )
     }
@@ -451,9 +464,14 @@ impl LiveClaim {
         self.settle(saved, Some(answer))
     }
 
-    /// How the outcome is saved if the claim is gone.
-    fn anew(&self) -> Box<Anew> {
-        Box::new(Anew {
+    /// How the outcome is saved if the claim is gone. None if it is not: it may be the outcome of a step
+    /// that was not run because of that; and how long a record lives is only known to the attempt that
+    /// made it.
+    fn anew(&self) -> Option<Box<Anew>> {
+        if self.attempt > 1 || self.lease.lost().has_refused_a_step() {
+            return None;
+        }
+        Some(Box::new(Anew {
             claim: Claim {
                 id: self.id.clone(),
                 fingerprint: self.fingerprint.clone(),
@@ -464,23 +482,23 @@ impl LiveClaim {
                 lease: self.lease_length,
                 takeover: Takeover::Never,
             },
-            attempt: self.attempt,
+            working: self.working.clone(),
             until: self.claimed + self.ttl,
-        })
+        }))
     }
 
     /// Saves the answer of an attempt whose claim is gone, see [`Anew`]. Where it is not known whether
     /// another has the key, the attempt is fenced, and what can be saved of it is saved in the
     /// background.
     async fn complete_anew(&self, answer: &Answer) -> Result<(), StoreError> {
-        let anew = self.anew();
+        let anew = self.anew().ok_or(StoreError::LeaseLost)?;
         let (store, budget) = (&*self.engine.store, self.engine.call_budget);
         match anew.save(answer, store, budget).await {
             Err(StoreError::LeaseLost) => {}
             Err(_) => self.engine.repairs.start(
                 self.id.clone(),
                 self.owner,
-                Repair::Complete(answer.clone(), anew),
+                Repair::Complete(answer.clone(), Some(anew)),
                 self.ttl,
                 (),
             ),
@@ -494,7 +512,12 @@ impl LiveClaim {
         self.lease.settling();
         let call = self.engine.store.release(&self.id, self.owner);
         let call = within(self.engine.call_budget, call);
-        let released = point!("engine.release", call).await;
+        let mut released = point!("engine.release", call).await;
+        let retaken = self.working.as_ref().and_then(|working| working.retaken());
+        if let (Err(StoreError::LeaseLost), Some(token)) = (&released, retaken) {
+            let call = self.engine.store.release(&self.id, token);
+            released = within(self.engine.call_budget, call).await;
+        }
         self.settle(released, None)
     }
 
@@ -552,7 +575,52 @@ pub(crate) fn error_chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic)]
     use super::*;
+    use crate::{
+        policy::{Options, Policy},
+        scope::Scope,
+        store::MemoryStore,
+    };
+
+    async fn begun(engine: &Arc<Engine>) -> Box<LiveClaim> {
+        let policy = Policy::new(Scope::Global, 60_000)
+            .lease_ms(1)
+            .abandoned(Abandonment::Rerun);
+        let policy = EffectivePolicy::new(&policy, &Options::NONE);
+        let request = Request {
+            id: RecordId::new("*", "k", "POST /orders"),
+            fingerprint: "a".repeat(64),
+            also_accepted: None,
+            route: "POST /orders shop::create_order".to_owned(),
+        };
+        match engine.begin(&policy, request).await {
+            Decision::Run(claim) => claim,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_saved_anew_is_the_first_attempt_s_and_of_all_its_steps() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let (in_flight, runtime) = (Arc::default(), Handle::current());
+        let budget = Duration::from_secs(1);
+        let engine = Arc::new(Engine::start(store, budget, false, &in_flight, &runtime));
+        let first = begun(&engine).await;
+        assert!(first.anew().is_some());
+        first.lost().refuse_a_step();
+        assert!(
+            first.anew().is_none(),
+            "what is left of an operation is no outcome"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let second = begun(&engine).await;
+        assert_eq!(second.attempt(), 2);
+        assert!(
+            second.anew().is_none(),
+            "its record ends before its own ttl does"
+        );
+    }
 
     #[test]
     fn retry_after_grows_with_the_run_and_stays_within_the_lease() {

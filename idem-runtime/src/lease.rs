@@ -61,6 +61,7 @@ enum Known {
 pub(crate) struct Lost {
     told: AtomicBool,
     telling: Notify,
+    refused_a_step: AtomicBool,
 }
 
 impl Lost {
@@ -69,6 +70,15 @@ impl Lost {
         let first = !self.told.swap(true, Ordering::AcqRel);
         self.telling.notify_waiters();
         first
+    }
+
+    /// Notes that a step was not run because the claim may be lost.
+    pub(crate) fn refuse_a_step(&self) {
+        self.refused_a_step.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_refused_a_step(&self) -> bool {
+        self.refused_a_step.load(Ordering::Acquire)
     }
 
     fn is_told(&self) -> bool {

@@ -21,6 +21,7 @@
 #[path = "private.rs"]
 pub mod __private;
 mod actix;
+mod at_work;
 mod context;
 mod drain;
 mod engine;

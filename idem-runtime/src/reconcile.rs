@@ -266,6 +266,13 @@ impl Work {
         let Some((&handler, function)) = self.functions.get_key_value(record.handler()) else {
             return;
         };
+        if engine.hand_back(&record.id, owner) {
+            tracing::info!(
+                record = %record.id.digest(),
+                "the lease ran out while the store was away: its owner is still at work"
+            );
+            return;
+        }
         let (id, age) = (record.id.clone(), record.now.since(record.created_at));
         let abandoned = Abandoned {
             record,

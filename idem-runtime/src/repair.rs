@@ -4,10 +4,11 @@
 //! claim that may have been made although the store's answer got lost, so that nobody runs it.
 
 use crate::{
+    at_work::Working,
     drain::InFlight,
     engine::error_chain,
     fail_points::point,
-    record::{Answer, RecordId},
+    record::{Answer, Record, RecordId, State},
     store::{Claim, Claimed, Store, StoreError},
 };
 use std::{
@@ -34,8 +35,8 @@ const CALLS: usize = 8;
 /// What is to be done as soon as the store can be reached.
 #[derive(Debug)]
 pub(crate) enum Repair {
-    /// Save this answer, anew if its claim is gone.
-    Complete(Answer, Box<Anew>),
+    /// Save this answer, anew if its claim is gone and it may be.
+    Complete(Answer, Option<Box<Anew>>),
     /// Free the key of a finished attempt.
     Release,
     /// Free the key if the claim was made after all.
@@ -49,7 +50,8 @@ pub(crate) enum Repair {
 pub(crate) struct Anew {
     /// The claim that it is saved under, the same each time it is tried.
     pub(crate) claim: Claim,
-    pub(crate) attempt: u32,
+    /// The attempt, where the reconciler of its own process may have taken its record.
+    pub(crate) working: Option<Arc<Working>>,
     /// The end of the life that the record would have had. What was saved under the key by another
     /// attempt meanwhile lives longer: until then it stands in the way of this one.
     pub(crate) until: Instant,
@@ -58,8 +60,8 @@ pub(crate) struct Anew {
 impl Anew {
     /// # Errors
     ///
-    /// [`StoreError::LeaseLost`] if another has the key, or it is too late. Otherwise it is not known,
-    /// and can be tried again.
+    /// [`StoreError::LeaseLost`] if another attempt has finished, or it is too late. Otherwise it is not
+    /// known, and can be tried again: also while another holds the key, who may yet free it.
     pub(crate) async fn save(
         &self,
         answer: &Answer,
@@ -70,24 +72,43 @@ impl Anew {
         if ttl.is_zero() {
             return Err(StoreError::LeaseLost);
         }
+        if let Some(token) = self.working.as_ref().and_then(|working| working.retaken()) {
+            match within(budget, store.complete(&self.claim.id, token, answer)).await {
+                Err(StoreError::LeaseLost) => {}
+                saved => return saved,
+            }
+        }
         let claim = Claim {
             ttl,
             ..self.claim.clone()
         };
         let claimed = within(budget, store.claim(&claim)).await?;
-        // What stands there may be its own: saved by an earlier try, whose answer got lost.
-        if matches!(&claimed, Claimed::Standing(record) if record.owner != claim.owner) {
-            return Err(StoreError::LeaseLost);
+        match &claimed {
+            // What stands there may be its own: saved by an earlier try, whose answer got lost.
+            Claimed::Standing(record) if record.owner == claim.owner => {}
+            Claimed::Standing(record)
+                if claim.accepts(&record.fingerprint) && is_running(record) =>
+            {
+                return Err(StoreError::Unavailable {
+                    context: "another attempt holds the key".to_owned(),
+                    source: None,
+                });
+            }
+            Claimed::Standing(_) => return Err(StoreError::LeaseLost),
+            Claimed::Won { .. } => {}
         }
         within(budget, store.complete(&claim.id, claim.owner, answer)).await?;
         tracing::warn!(
             record = %claim.id.digest(),
             path = claim.id.request_path(),
-            attempt = self.attempt,
-            "lease lost: the key had been freed, and the outcome of this attempt was saved anew"
+            "lease lost: the key had been freed, and the outcome of its first attempt was saved anew"
         );
         Ok(())
     }
+}
+
+fn is_running(record: &Record) -> bool {
+    matches!(record.state, State::Running { .. })
 }
 
 /// Runs repairs.
@@ -173,7 +194,7 @@ async fn run(
         let permit = point!("repair.permit", calls.acquire()).await;
         let outcome = point!("repair.call", within(budget, call)).await;
         let outcome = match (&repair, outcome) {
-            (Repair::Complete(answer, anew), Err(StoreError::LeaseLost)) => {
+            (Repair::Complete(answer, Some(anew)), Err(StoreError::LeaseLost)) => {
                 anew.save(answer, store, budget).await
             }
             (_, outcome) => outcome,
@@ -248,9 +269,33 @@ mod tests {
                 lease: Duration::from_secs(60),
                 takeover: Takeover::Never,
             },
-            attempt: 1,
+            working: None,
             until,
         }
+    }
+
+    #[tokio::test]
+    async fn who_holds_the_key_may_free_it_and_who_has_finished_does_not() {
+        let store = MemoryStore::new();
+        let answer = Answer::Tombstone { code: 201 };
+        let anew = anew(Instant::now() + Duration::from_secs(600));
+        let other = Claim {
+            owner: Uuid::new_v4(),
+            ..anew.claim.clone()
+        };
+        store.claim(&other).await.unwrap();
+        let held = anew.save(&answer, &store, BUDGET).await;
+        assert!(
+            matches!(held, Err(StoreError::Unavailable { .. })),
+            "{held:?}"
+        );
+        let theirs = Answer::Tombstone { code: 202 };
+        store
+            .complete(&other.id, other.owner, &theirs)
+            .await
+            .unwrap();
+        let refused = anew.save(&answer, &store, BUDGET).await;
+        assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     }
 
     #[tokio::test]

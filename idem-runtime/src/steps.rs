@@ -3,6 +3,7 @@
 use crate::{
     engine::{Engine, error_chain},
     fail_points::point,
+    lease::Lost,
     record::RecordId,
     repair::within,
     store::StoreError,
@@ -22,6 +23,7 @@ pub(crate) struct Steps {
     id: RecordId,
     owner: Uuid,
     lease: Duration,
+    lost: Arc<Lost>,
     results: Mutex<Results>,
 }
 
@@ -50,6 +52,7 @@ impl Steps {
         id: RecordId,
         owner: Uuid,
         lease: Duration,
+        lost: Arc<Lost>,
         column: Option<&Bytes>,
     ) -> Steps {
         Steps {
@@ -57,6 +60,7 @@ impl Steps {
             id,
             owner,
             lease,
+            lost,
             results: Mutex::new(decode(column)),
         }
     }
@@ -81,6 +85,7 @@ impl Steps {
             return serde_json::from_str(kept).map_err(|_| undecodable());
         }
         if let Err(source) = self.engine.assure_held(self.owner).await {
+            self.lost.refuse_a_step();
             tracing::error!(
                 record = %self.id.digest(),
                 step = name,

@@ -323,6 +323,9 @@ mod tests {
         ("repair.rs", "anew.save(answer, store, budget)"),
         ("repair.rs", "within(budget, store.claim(&claim))"),
         ("repair.rs", "within(budget, store.complete(&claim.id, claim.owner, answer))"),
+        // only after the reconciler of the owner's own process has taken the record
+        ("engine.rs", "within(self.engine.call_budget, call)"),
+        ("repair.rs", "within(budget, store.complete(&self.claim.id, token, answer))"),
         // only after a takeover behind a paused owner
         ("actix/run.rs", "self.unless_fenced(settled, own)"),
         ("actix/run.rs", "self.break_off(&client)"),

@@ -6,7 +6,10 @@ use actix_web::{
     post,
     web::{self, Bytes},
 };
-use idem_runtime::{Context, Idempotency, IdempotencyBuilder, idempotent, outcome, store::Store};
+use idem_runtime::{
+    Abandoned, Context, Idempotency, IdempotencyBuilder, Resolution, idempotent, outcome,
+    store::Store,
+};
 use serde_json::json;
 use std::{
     convert::Infallible,
@@ -28,6 +31,8 @@ pub(crate) struct Probe {
     pub(crate) gate: Arc<Semaphore>,
     /// And give one when they have started.
     pub(crate) started: Arc<Semaphore>,
+    /// How often somebody was asked about `/asked`.
+    pub(crate) asked: Arc<AtomicUsize>,
 }
 
 impl Probe {
@@ -37,6 +42,7 @@ impl Probe {
             panics: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
             started: Arc::new(Semaphore::new(0)),
+            asked: Arc::default(),
         }
     }
 
@@ -78,6 +84,21 @@ async fn gated(probe: web::Data<Probe>, _body: Bytes) -> impl Responder {
     probe.started.add_permits(1);
     probe.gate.acquire().await.unwrap().forget();
     answer(&probe)
+}
+
+/// Like `/gated`; of what is abandoned it says that nothing has happened.
+#[idempotent(scope = "user", ttl = "1h", reconcile = nothing_has_happened)]
+#[post("/asked")]
+async fn asked(probe: web::Data<Probe>, _body: Bytes) -> impl Responder {
+    probe.started.add_permits(1);
+    probe.gate.acquire().await.unwrap().forget();
+    answer(&probe)
+}
+
+async fn nothing_has_happened(abandoned: Abandoned) -> Resolution {
+    let probe: &Probe = abandoned.value().expect("the probe");
+    probe.asked.fetch_add(1, Ordering::SeqCst);
+    Resolution::Release
 }
 
 #[idempotent(scope = "user", ttl = "1h", wait = "2s")]
@@ -134,6 +155,7 @@ pub(crate) async fn start_with(
         .scope("user", |request: HttpRequest| {
             Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
         })
+        .reconcile_with(probe.clone())
         .store_timeout(Duration::from_secs(1));
     let idempotency = configure(builder)
         .build()
@@ -147,6 +169,7 @@ pub(crate) async fn start_with(
                 .service(create)
                 .service(lenient)
                 .service(gated)
+                .service(asked)
                 .service(waiting)
                 .service(releasing)
                 .service(panicking)

@@ -5,7 +5,10 @@ use idem_runtime::{
     testing::{Fault, FaultStore, Method, Occasion},
 };
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use uuid::Uuid;
 
 async fn faulty() -> (FaultStore, Running) {
@@ -321,6 +324,62 @@ async fn saved(store: &FaultStore, cell: &str) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("{cell}: never saved");
+}
+
+#[actix_web::test]
+async fn an_answer_whose_key_another_holds_is_saved_when_that_one_frees_it() {
+    let (store, app) = faulty().await;
+    let first = app.post("/gated", "k1", "a");
+    let held = async {
+        let record = free_behind_its_owner(&store, &app).await;
+        let other = another_claim(&record);
+        store.claim(&other).await.unwrap();
+        app.probe.gate.add_permits(1);
+        other
+    };
+    let (first, other) = tokio::join!(first, held);
+    assert_eq!(first.problem(), "in-progress", "the other may yet finish");
+    store.release(&other.id, other.owner).await.unwrap();
+    saved(&store, "freed").await;
+    let retry = app.post("/gated", "k1", "a").await;
+    assert_eq!((retry.replayed, retry.body.as_str()), (true, "order 1"));
+    app.stop().await;
+}
+
+#[actix_web::test]
+async fn nobody_is_asked_about_an_owner_that_is_still_at_work_in_the_same_process() {
+    let store = FaultStore::new(MemoryStore::new());
+    let app = crate::app::start_with(Arc::new(store.clone()), |builder| {
+        builder
+            .lease(Duration::from_millis(200))
+            .reconcile_every(Duration::from_millis(50))
+    })
+    .await;
+    // As in an outage after which the records are looked for before the leases are renewed.
+    store.script(Method::Renew, Occasion::Always, Fault::FailBefore);
+    let first = app.post("/asked", "k1", "a");
+    let taken = async {
+        app.probe.started.acquire().await.unwrap().forget();
+        let query = ListQuery {
+            limit: 1,
+            ..ListQuery::default()
+        };
+        let owner = store.list(&query).await.unwrap()[0].owner;
+        for _ in 0..200 {
+            if store.list(&query).await.unwrap()[0].owner != owner {
+                app.probe.gate.add_permits(1);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the reconciler never took the record");
+    };
+    let (first, ()) = tokio::join!(first, taken);
+    assert_eq!((first.status, first.body.as_str()), (201, "order 1"));
+    let retry = settled(&app, "/asked", "k1").await;
+    assert_eq!((retry.replayed, retry.body), (true, first.body));
+    assert_eq!(app.probe.asked.load(Ordering::SeqCst), 0);
+    app.stop().await;
 }
 
 #[actix_web::test]

@@ -281,6 +281,16 @@ impl Process {
 }
 
 impl State {
+    /// Whether an answer whose claim is gone can be saved only when another frees the key.
+    fn waits_for_another(&self, index: usize) -> bool {
+        match (self.processes[index].repair, self.record) {
+            (Some(Repair::Anew { claim, .. }), Record::Running { owner, .. }) => {
+                claim != Some(owner)
+            }
+            _ => false,
+        }
+    }
+
     /// The owner of the next claim: owners are numbered as in [`State::renamed`].
     fn new_owner(&self) -> Owner {
         self.clone().rename()
@@ -506,9 +516,10 @@ impl Leased {
                     matches!(state.record, Record::Finished { owner, .. } if owner == caller);
                 if reply == Reply::Won || is_its_own {
                     state.send(Call::CompleteAnew { owner, answer });
-                } else {
+                } else if matches!(state.record, Record::Finished { .. }) {
                     process.repair = None;
                 }
+                // Who holds the key may yet free it.
             }
             (
                 Some(Repair::Anew {
@@ -656,16 +667,15 @@ impl Leased {
             for index in 0..state.processes.len() {
                 self.steps_of(&state, index, &mut steps);
             }
-            let goes_on = steps.into_iter().find(|step| {
-                matches!(
-                    step,
-                    Step::Deliver(..)
-                        | Step::Effect(_)
-                        | Step::Complete(_)
-                        | Step::Ask(_)
-                        | Step::Repair(_)
-                        | Step::TimeOut(_)
-                )
+            let goes_on = steps.into_iter().find(|step| match step {
+                Step::Deliver(..)
+                | Step::Effect(_)
+                | Step::Complete(_)
+                | Step::Ask(_)
+                | Step::TimeOut(_) => true,
+                // It would only be told again that another holds the key.
+                Step::Repair(index) => !state.waits_for_another(*index),
+                _ => false,
             });
             match goes_on {
                 None => return self.is_answered(state),
