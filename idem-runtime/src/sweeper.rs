@@ -7,12 +7,15 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 
 /// Records removed by one call: small enough that requests beside it do not notice.
-const BATCH: u32 = 500;
-/// Pause between two batches, for the same reason.
-const PAUSE: Duration = Duration::from_millis(20);
+const BATCH: u32 = 100;
+/// The pause after a batch, in times of what it took, for the same reason: the busier the store is
+/// with other things, the longer it is left alone.
+const PAUSE: u32 = 3;
+/// At least so long.
+const LEAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Sweeps every `period` on `runtime` for as long as `alive` lives.
 pub(crate) fn start<A: Send + Sync + 'static>(
@@ -36,6 +39,7 @@ pub(crate) fn start<A: Send + Sync + 'static>(
 async fn sweep(store: &dyn Store, call_budget: Duration) {
     let mut removed = 0;
     loop {
+        let begun = Instant::now();
         match within(call_budget, store.purge_expired(BATCH)).await {
             Ok(batch) => {
                 removed += batch;
@@ -52,7 +56,7 @@ async fn sweep(store: &dyn Store, call_budget: Duration) {
                 break;
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep((begun.elapsed() * PAUSE).max(LEAST_PAUSE)).await;
     }
     if removed > 0 {
         tracing::info!(removed, "expired records removed");
