@@ -1,6 +1,6 @@
 //! What a store costs on top of its engine: first requests (claim and completion) and replays, through
-//! the store and as bare statements of the same kind through the same driver (on Redis, the very command
-//! and script).
+//! the store and bare through the same driver: the very statements on PostgreSQL, the very command and
+//! script on Redis, plain statements to the same end on MySQL.
 //!
 //! ```sh
 //! tests/services/up postgres mysql redis redis-cluster -- \
@@ -26,7 +26,11 @@ use redis::{
     Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisResult, aio::ConnectionManager,
     cluster::ClusterClient, io::tcp::TcpSettings,
 };
-use sqlx::{MySqlPool, PgPool, mysql::MySqlPoolOptions, postgres::PgPoolOptions};
+use sqlx::{
+    AssertSqlSafe, MySqlPool, PgPool, Row,
+    mysql::MySqlPoolOptions,
+    postgres::{PgPoolOptions, PgRow},
+};
 use std::{
     env,
     sync::{
@@ -43,6 +47,7 @@ const HEADERS: &[u8] = b"content-type: application/json";
 const BODY: &[u8] = &[b'x'; 512];
 /// Short, so that what is left behind in Redis does not stay for long.
 const TTL: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(30);
 const ROUTE: &str = "POST /orders shop::create_order";
 
 #[tokio::main]
@@ -184,7 +189,7 @@ fn claim(key: String) -> Claim {
         route: ROUTE.to_owned(),
         owner: Uuid::new_v4(),
         ttl: TTL,
-        lease: Duration::from_secs(30),
+        lease: LEASE,
         takeover: Takeover::Never,
     }
 }
@@ -223,73 +228,80 @@ async fn postgres(url: &str) {
         .unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
 
-    let bare = pool.clone();
+    let statements = Statements {
+        pool: pool.clone(),
+        claim: statement(include_str!("../src/store/postgres/claim.sql")),
+        complete: statement(include_str!("../src/store/postgres/complete.sql")),
+    };
+    let again = statements.clone();
     compare(
         "postgres",
         &store,
-        move |n| bare_postgres(bare.clone(), n),
-        {
-            let pool = pool.clone();
-            move |n| bare_postgres_replay(pool.clone(), n)
-        },
+        move |n| bare_postgres(statements.clone(), n),
+        move |n| bare_postgres_replay(again.clone(), n),
     )
     .await;
     sqlx::raw_sql(DROP).execute(&pool).await.unwrap();
 }
 
-/// One insert that may find the key taken, and one conditional update.
-async fn bare_postgres(pool: PgPool, n: u64) {
-    let (key, owner) = (format!("b{n}"), Uuid::new_v4().to_string());
-    sqlx::query(
-        "INSERT INTO idem_bench_records (scope, idempotency_key, request_path, request_hash, status, \
-         created_at, locked_until, expires_at, owner, attempt, route, format) \
-         VALUES ('user:alice', $1, 'POST /orders', $2, 'PROCESSING', now(), \
-         now() + interval '30 s', now() + interval '1 day', $3::text::uuid, 1, $4, 1) \
-         ON CONFLICT (scope, idempotency_key, request_path) DO NOTHING RETURNING attempt",
-    )
-    .bind(&key)
-    .bind("ab".repeat(32))
-    .bind(&owner)
-    .bind(ROUTE)
-    .fetch_all(&pool)
-    .await
-    .unwrap();
-    let done = sqlx::query(
-        "UPDATE idem_bench_records SET status = 'COMPLETED', response_code = 201, \
-         response_headers = $1, response_body = $2, completed_at = now() \
-         WHERE scope = 'user:alice' AND idempotency_key = $3 AND request_path = 'POST /orders' \
-         AND owner = $4::text::uuid AND status = 'PROCESSING'",
-    )
-    .bind(HEADERS)
-    .bind(BODY)
-    .bind(&key)
-    .bind(&owner)
-    .execute(&pool)
-    .await
-    .unwrap();
-    assert_eq!(done.rows_affected(), 1);
+/// What the store sends to PostgreSQL.
+#[derive(Clone)]
+struct Statements {
+    pool: PgPool,
+    claim: Arc<str>,
+    complete: Arc<str>,
 }
 
-/// An insert that finds the key taken, united with the read of what stands there.
-async fn bare_postgres_replay(pool: PgPool, n: u64) {
-    let rows = sqlx::query(
-        "WITH won AS (INSERT INTO idem_bench_records (scope, idempotency_key, request_path, \
-         request_hash, status, created_at, locked_until, expires_at, owner, attempt, route, format) \
-         VALUES ('user:alice', $1, 'POST /orders', $2, 'PROCESSING', now(), \
-         now() + interval '30 s', now() + interval '1 day', $3::text::uuid, 1, $4, 1) \
-         ON CONFLICT (scope, idempotency_key, request_path) DO NOTHING RETURNING attempt) \
-         SELECT request_hash, status, response_code, response_headers, response_body, owner::text, \
-         attempt, route, format FROM idem_bench_records \
-         WHERE scope = 'user:alice' AND idempotency_key = $1 AND request_path = 'POST /orders'",
-    )
-    .bind(format!("replayed{}", n % 100))
-    .bind("ab".repeat(32))
-    .bind(Uuid::new_v4().to_string())
-    .bind(ROUTE)
-    .fetch_all(&pool)
-    .await
-    .unwrap();
-    assert_eq!(rows.len(), 1);
+fn statement(sql: &str) -> Arc<str> {
+    sql.replace("{record}", include_str!("../src/store/postgres/record.sql"))
+        .replace("{gap}", include_str!("../src/store/postgres/gap.sql"))
+        .replace("{channel}", "'nobody_listens'")
+        .replace("idempotency_records", TABLE)
+        .into()
+}
+
+/// The statement that claims, or reads what stands there.
+async fn bare_claim_postgres(statements: &Statements, key: &str, owner: &str) -> PgRow {
+    sqlx::query(AssertSqlSafe(Arc::clone(&statements.claim)))
+        .bind("user:alice")
+        .bind(key)
+        .bind("POST /orders")
+        .bind("ab".repeat(32))
+        .bind(owner)
+        .bind(TTL.as_millis() as i64)
+        .bind(LEASE.as_millis() as i64)
+        .bind(ROUTE)
+        .bind(1_i64)
+        .fetch_one(&statements.pool)
+        .await
+        .unwrap()
+}
+
+/// The statement that claims, and the one that finishes.
+async fn bare_postgres(statements: Statements, n: u64) {
+    let (key, owner) = (format!("b{n}"), Uuid::new_v4().to_string());
+    let claimed = bare_claim_postgres(&statements, &key, &owner).await;
+    assert!(claimed.get::<bool, _>("won"));
+    let done = sqlx::query(AssertSqlSafe(Arc::clone(&statements.complete)))
+        .bind("user:alice")
+        .bind(key)
+        .bind("POST /orders")
+        .bind(owner)
+        .bind("token")
+        .bind("COMPLETED")
+        .bind(201_i64)
+        .bind(HEADERS)
+        .bind(BODY)
+        .fetch_all(&statements.pool)
+        .await
+        .unwrap();
+    assert_eq!(done.len(), 1);
+}
+
+async fn bare_postgres_replay(statements: Statements, n: u64) {
+    let (key, owner) = (format!("replayed{}", n % 100), Uuid::new_v4().to_string());
+    let standing = bare_claim_postgres(&statements, &key, &owner).await;
+    assert!(!standing.get::<bool, _>("won"));
 }
 
 async fn mysql(url: &str) {
