@@ -10,7 +10,7 @@ use crate::{
     policy::{Abandonment, EffectivePolicy, OnStoreError},
     problem::{Problem, ProblemKind},
     record::{Answer, Record, RecordId, State, StoredResponse, handler_of},
-    repair::{Anew, Repair, Repairs, within},
+    repair::{Anew, Outcome, Repair, Repairs, within},
     steps::Steps,
     store::{Claim, Claimed, Store, StoreError, Takeover},
     transaction::RunningTransactions,
@@ -328,9 +328,7 @@ impl Engine {
 
 /// Whether a claim met its own request still running: no other outcome can change by waiting.
 pub(crate) fn may_wait(claim: &Claim, record: &Record) -> bool {
-    claim.accepts(&record.fingerprint)
-        && matches!(record.state, State::Running { .. })
-        && !is_abandoned(record)
+    claim.accepts(&record.fingerprint) && record.is_running() && !is_abandoned(record)
 }
 
 /// Whether the owner of a running record has died, or cannot reach the store.
@@ -494,15 +492,15 @@ impl LiveClaim {
         let anew = self.anew().ok_or(StoreError::LeaseLost)?;
         let (store, budget) = (&*self.engine.store, self.engine.call_budget);
         match anew.save(answer, store, budget).await {
+            Ok(Outcome::Done) => return Ok(()),
             Err(StoreError::LeaseLost) => {}
-            Err(_) => self.engine.repairs.start(
+            Ok(Outcome::Held) | Err(_) => self.engine.repairs.start(
                 self.id.clone(),
                 self.owner,
-                Repair::Complete(answer.clone(), Some(anew)),
+                Repair::Anew(answer.clone(), anew),
                 self.ttl,
                 (),
             ),
-            saved => return saved,
         }
         Err(StoreError::LeaseLost)
     }

@@ -337,6 +337,11 @@ impl Record {
         handler_of(&self.route)
     }
 
+    /// Whether it is claimed and not finished.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
     /// Understands a row.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::{
     drain::InFlight,
     engine::error_chain,
     fail_points::point,
-    record::{Answer, Record, RecordId, State},
+    record::{Answer, RecordId},
     store::{Claim, Claimed, Store, StoreError},
 };
 use std::{
@@ -37,6 +37,8 @@ const CALLS: usize = 8;
 pub(crate) enum Repair {
     /// Save this answer, anew if its claim is gone and it may be.
     Complete(Answer, Option<Box<Anew>>),
+    /// Save this answer, whose claim is gone.
+    Anew(Answer, Box<Anew>),
     /// Free the key of a finished attempt.
     Release,
     /// Free the key if the claim was made after all.
@@ -57,17 +59,25 @@ pub(crate) struct Anew {
     pub(crate) until: Instant,
 }
 
+/// What the store says of a repair.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Not yet: another holds the key, who may yet free it.
+    Held,
+}
+
 impl Anew {
     /// # Errors
     ///
     /// [`StoreError::LeaseLost`] if another attempt has finished, or it is too late. Otherwise it is not
-    /// known, and can be tried again: also while another holds the key, who may yet free it.
+    /// known, and can be tried again.
     pub(crate) async fn save(
         &self,
         answer: &Answer,
         store: &dyn Store,
         budget: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Outcome, StoreError> {
         let ttl = self.until.saturating_duration_since(Instant::now());
         if ttl.is_zero() {
             return Err(StoreError::LeaseLost);
@@ -75,7 +85,7 @@ impl Anew {
         if let Some(token) = self.working.as_ref().and_then(|working| working.retaken()) {
             match within(budget, store.complete(&self.claim.id, token, answer)).await {
                 Err(StoreError::LeaseLost) => {}
-                saved => return saved,
+                saved => return saved.map(|()| Outcome::Done),
             }
         }
         let claim = Claim {
@@ -87,12 +97,9 @@ impl Anew {
             // What stands there may be its own: saved by an earlier try, whose answer got lost.
             Claimed::Standing(record) if record.owner == claim.owner => {}
             Claimed::Standing(record)
-                if claim.accepts(&record.fingerprint) && is_running(record) =>
+                if claim.accepts(&record.fingerprint) && record.is_running() =>
             {
-                return Err(StoreError::Unavailable {
-                    context: "another attempt holds the key".to_owned(),
-                    source: None,
-                });
+                return Ok(Outcome::Held);
             }
             Claimed::Standing(_) => return Err(StoreError::LeaseLost),
             Claimed::Won { .. } => {}
@@ -103,12 +110,8 @@ impl Anew {
             path = claim.id.request_path(),
             "lease lost: the key had been freed, and the outcome of its first attempt was saved anew"
         );
-        Ok(())
+        Ok(Outcome::Done)
     }
-}
-
-fn is_running(record: &Record) -> bool {
-    matches!(record.state, State::Running { .. })
 }
 
 /// Runs repairs.
@@ -169,7 +172,7 @@ async fn run(
     calls: &Semaphore,
     id: &RecordId,
     owner: Uuid,
-    repair: Repair,
+    mut repair: Repair,
     patience: Duration,
     budget: Duration,
 ) {
@@ -184,37 +187,41 @@ async fn run(
     };
     loop {
         point!("repair.pause", tokio::time::sleep(pause)).await;
-        let call = async {
-            match &repair {
-                Repair::Complete(answer, _) => store.complete(id, owner, answer).await,
-                Repair::Release | Repair::ReleaseUncertain => store.release(id, owner).await,
-            }
-        };
         // The semaphore is never closed; if it were, there would only be no limit.
         let permit = point!("repair.permit", calls.acquire()).await;
-        let outcome = point!("repair.call", within(budget, call)).await;
-        let outcome = match (&repair, outcome) {
-            (Repair::Complete(answer, Some(anew)), Err(StoreError::LeaseLost)) => {
-                anew.save(answer, store, budget).await
-            }
-            (_, outcome) => outcome,
+        let call = async {
+            let done = match &repair {
+                Repair::Complete(answer, _) => store.complete(id, owner, answer),
+                Repair::Anew(answer, anew) => return anew.save(answer, store, budget).await,
+                Repair::Release | Repair::ReleaseUncertain => store.release(id, owner),
+            };
+            within(budget, done).await.map(|()| Outcome::Done)
         };
+        let outcome = point!("repair.call", call).await;
         drop(permit);
         match outcome {
-            Ok(()) => {
+            Ok(Outcome::Done) => {
                 tracing::info!(record = %id.digest(), "record repaired: the store is back");
                 return;
             }
+            Ok(Outcome::Held) => {}
             Err(StoreError::LeaseLost) if absences_left > 0 => absences_left -= 1,
-            Err(StoreError::LeaseLost) => {
-                if let Repair::Complete(..) = repair {
+            Err(StoreError::LeaseLost) => match repair {
+                Repair::Complete(answer, Some(anew)) => {
+                    repair = Repair::Anew(answer, anew);
+                    // At once: who asks for the key before would run.
+                    pause = Duration::ZERO;
+                    continue;
+                }
+                Repair::Complete(..) | Repair::Anew(..) => {
                     tracing::error!(
                         record = %id.digest(),
                         "lease lost: an answer that was sent could not be saved"
                     );
+                    return;
                 }
-                return;
-            }
+                Repair::Release | Repair::ReleaseUncertain => return,
+            },
             Err(error) if Instant::now() >= deadline => {
                 tracing::error!(
                     record = %id.digest(),
@@ -225,7 +232,7 @@ async fn run(
             }
             Err(_) => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
 }
 
@@ -284,11 +291,8 @@ mod tests {
             ..anew.claim.clone()
         };
         store.claim(&other).await.unwrap();
-        let held = anew.save(&answer, &store, BUDGET).await;
-        assert!(
-            matches!(held, Err(StoreError::Unavailable { .. })),
-            "{held:?}"
-        );
+        let held = anew.save(&answer, &store, BUDGET).await.unwrap();
+        assert_eq!(held, Outcome::Held);
         let theirs = Answer::Tombstone { code: 202 };
         store
             .complete(&other.id, other.owner, &theirs)

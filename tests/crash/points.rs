@@ -444,8 +444,7 @@ mod tests {
         ("actix/tx.rs", "work(claimed.transaction)"),
         ("lease.rs", "telling"),
         // within `repair.call` and `reconcile.ask`
-        ("repair.rs", "store.complete(id, owner, answer)"),
-        ("repair.rs", "store.release(id, owner)"),
+        ("repair.rs", "within(budget, done)"),
         ("reconcile.rs", "function(abandoned)"),
         // requests without a key, for which nothing is promised
         ("actix/run.rs", "Args::from_request(&request, &mut payload)"),

@@ -11,7 +11,7 @@ use super::{
     Which,
     sql::{self, Checkout, Connections, RawRow, TRIES, TableName, check, pause, refused},
 };
-use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
+use crate::record::{Answer, FORMAT, Record, RecordId, Status, Unreadable, millis};
 use async_trait::async_trait;
 use bytes::Bytes;
 use connect::Guard;
@@ -430,9 +430,9 @@ impl Store for MySqlStore {
                 continue;
             }
             let record = record(claim.id.clone(), &row)?;
-            let State::Running { .. } = record.state else {
+            if !record.is_running() {
                 return Ok(Claimed::Standing(Box::new(record)));
-            };
+            }
             if record.owner == claim.owner {
                 return Ok(won(record.attempt, record.steps));
             }

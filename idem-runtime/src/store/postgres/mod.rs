@@ -12,7 +12,7 @@ use super::{
     Which,
     sql::{self, Checkout, Connections, RawRow, TRIES, TableName, check, pause, refused},
 };
-use crate::record::{Answer, FORMAT, Record, RecordId, State, Status, Unreadable, millis};
+use crate::record::{Answer, FORMAT, Record, RecordId, Status, Unreadable, millis};
 use async_trait::async_trait;
 use bytes::Bytes;
 use listener::{Listener, token};
@@ -412,9 +412,9 @@ impl Store for PostgresStore {
                 return Ok(won(1, None));
             }
             let record = record(claim.id.clone(), row)?;
-            let State::Running { .. } = record.state else {
+            if !record.is_running() {
                 return Ok(Claimed::Standing(Box::new(record)));
-            };
+            }
             if record.owner == claim.owner {
                 return Ok(won(record.attempt, record.steps));
             }
