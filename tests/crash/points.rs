@@ -450,7 +450,7 @@ mod tests {
         ("actix/run.rs", "Args::from_request(&request, &mut payload)"),
         ("actix/tx.rs", "Args::from_request(&request, &mut payload)"),
         ("actix/tx.rs", "without_key(route, &request.clone(), work(request, handler, args))"),
-        ("actix/tx.rs", "attempt_without_key(&shared, shared.effective(route), work)"),
+        ("actix/tx.rs", "attempt_without_key(shared, &served.policy, work)"),
         ("actix/tx.rs", "within(engine.call_budget(), store.begin())"),
         ("actix/tx.rs", "work(transaction)"),
         ("actix/tx.rs", "transaction::end(engine, transaction, ending)"),

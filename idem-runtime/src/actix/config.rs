@@ -78,10 +78,16 @@ pub(crate) struct Shared {
     pub(crate) hmac_key: Option<HmacKey>,
     pub(crate) previous_hmac_key: Option<HmacKey>,
     pub(crate) drain_limit: Duration,
-    defaults: Options,
+    /// By the addresses of the routes: two handlers may have one name.
+    served: HashMap<usize, Served>,
     scopes: HashMap<String, Resolver>,
     replay_hook: Option<ReplayHook>,
-    not_served: Vec<&'static str>,
+}
+
+/// What holds for a handler that this configuration is meant for, put together once.
+pub(crate) struct Served {
+    pub(crate) policy: Arc<EffectivePolicy>,
+    pub(crate) key_header: HeaderName,
 }
 
 impl Idempotency {
@@ -119,12 +125,13 @@ impl Idempotency {
     /// (draft-ietf-httpapi-idempotency-key-header-07, section 2.4).
     pub fn policies(&self) -> Vec<RoutePolicy> {
         let mut policies: Vec<_> = routes()
-            .filter(|route| self.0.serves(route))
-            .map(|route| RoutePolicy {
-                handler: route.name,
-                file: route.file,
-                line: route.line,
-                policy: self.0.effective(route),
+            .filter_map(|route| {
+                Some(RoutePolicy {
+                    handler: route.name,
+                    file: route.file,
+                    line: route.line,
+                    policy: *self.0.served(route)?.policy,
+                })
             })
             .collect();
         policies.sort_by_key(|route| route.handler);
@@ -175,13 +182,9 @@ pub struct RoutePolicy {
 }
 
 impl Shared {
-    /// Whether this configuration is meant for a handler.
-    pub(crate) fn serves(&self, route: &Route) -> bool {
-        serves(&self.not_served, route)
-    }
-
-    pub(crate) fn effective(&self, route: &Route) -> EffectivePolicy {
-        EffectivePolicy::new(&route.policy, &self.defaults)
+    /// What holds for a handler; `None` if this configuration is not meant for it.
+    pub(crate) fn served(&self, route: &'static Route) -> Option<&Served> {
+        self.served.get(&address(route))
     }
 
     /// The `scope` column for a request; `None` if nobody owns its key.
@@ -613,6 +616,7 @@ impl IdempotencyBuilder {
     /// is impossible, or outside of a tokio runtime.
     pub fn build(self) -> Result<Idempotency, BuildError> {
         let mut mistakes = self.mistakes;
+        let mut served = HashMap::new();
         for route in routes().filter(|route| serves(&self.not_served, route)) {
             let policy = EffectivePolicy::new(&route.policy, &self.defaults);
             let contradictions = policy.contradictions(route.name);
@@ -627,14 +631,16 @@ impl IdempotencyBuilder {
                     route.file, route.line, route.name, self.store.name()
                 ));
             }
-            let Scope::Named(names) = route.policy.scope else {
-                continue;
-            };
-            for name in names
-                .iter()
-                .filter(|name| !self.scopes.contains_key(**name))
-            {
-                mistakes.push(unknown_scope(route, name, &self.scopes));
+            if let Scope::Named(names) = route.policy.scope {
+                let unknown = names
+                    .iter()
+                    .filter(|name| !self.scopes.contains_key(**name));
+                mistakes.extend(unknown.map(|name| unknown_scope(route, name, &self.scopes)));
+            }
+            // The attribute or `header` has said what is wrong with it, if there is something.
+            if let Ok(key_header) = HeaderName::from_bytes(policy.header.as_bytes()) {
+                let policy = Arc::new(policy);
+                served.insert(address(route), Served { policy, key_header });
             }
         }
         if !mistakes.is_empty() {
@@ -684,10 +690,9 @@ impl IdempotencyBuilder {
             hmac_key: self.hmac_key,
             previous_hmac_key: self.previous_hmac_key,
             drain_limit: self.drain_limit,
-            defaults: self.defaults,
+            served,
             scopes: self.scopes,
             replay_hook: self.replay_hook,
-            not_served: self.not_served,
         })))
     }
 }
@@ -698,6 +703,10 @@ impl fmt::Debug for IdempotencyBuilder {
             .field("store", &self.store)
             .finish_non_exhaustive()
     }
+}
+
+fn address(route: &'static Route) -> usize {
+    std::ptr::from_ref(route).addr()
 }
 
 fn serves(not_served: &[&str], route: &Route) -> bool {

@@ -3,7 +3,7 @@
 use crate::{
     actix::{
         body::{BodyError, KeptBody},
-        config::{Idempotency, Shared},
+        config::{Idempotency, Served, Shared},
         render::not_configured,
         response::{Collected, LiveBody, LiveSender, Retention, collect, next_chunk, pass},
     },
@@ -111,7 +111,7 @@ pub(crate) enum Admission {
 /// A request with a valid key.
 pub(crate) struct Admitted {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) policy: EffectivePolicy,
+    pub(crate) policy: Arc<EffectivePolicy>,
     pub(crate) key: IdempotencyKey,
     pub(crate) context: Context,
     route: &'static Route,
@@ -124,17 +124,20 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
-    let Some(shared) = Idempotency::of(request).filter(|shared| shared.serves(route)) else {
+    let shared = Idempotency::of(request);
+    let served = shared
+        .as_ref()
+        .and_then(|shared| Some((shared, shared.served(route)?)));
+    let Some((shared, Served { policy, key_header })) = served else {
         return Admission::Refused(not_configured(request, route.name));
     };
-    let policy = shared.effective(route);
     let refuse = |problem: Problem| {
         shared.count(outcome_label(problem.kind));
         Admission::Refused(shared.problem(&problem, request))
     };
     let lines = request
         .headers()
-        .get_all(policy.header)
+        .get_all(key_header)
         .map(|value| value.as_bytes());
     let key = match IdempotencyKey::parse(lines) {
         Ok(Some(key)) => key,
@@ -146,13 +149,13 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
         return refuse(Problem::key_no_uuid(policy.header));
     }
     Admission::Protected(Box::new(Admitted {
-        policy,
+        policy: Arc::clone(policy),
         route,
         request: request.clone(),
         key,
         context: Context::install(request),
         ticket: Cell::new(None),
-        shared,
+        shared: Arc::clone(shared),
     }))
 }
 

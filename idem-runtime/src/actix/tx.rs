@@ -216,10 +216,14 @@ async fn without_key<C: Connection>(
     request: &HttpRequest,
     work: Work<C>,
 ) -> HttpResponse {
-    let Some(shared) = Idempotency::of(request) else {
+    let shared = Idempotency::of(request);
+    let served = shared
+        .as_ref()
+        .and_then(|shared| Some((shared, shared.served(route)?)));
+    let Some((shared, served)) = served else {
         return not_configured(request, route.name);
     };
-    match attempt_without_key(&shared, shared.effective(route), work).await {
+    match attempt_without_key(shared, &served.policy, work).await {
         Ok(response) => response,
         Err(problem) => shared.problem(&problem, request),
     }
@@ -227,7 +231,7 @@ async fn without_key<C: Connection>(
 
 async fn attempt_without_key<C: Connection>(
     shared: &Arc<Shared>,
-    policy: EffectivePolicy,
+    policy: &EffectivePolicy,
     work: Work<C>,
 ) -> Result<HttpResponse, Problem> {
     let engine = &shared.engine;
@@ -251,7 +255,7 @@ async fn attempt_without_key<C: Connection>(
     }
     let response = given.response;
     let code = response.status().as_u16();
-    let ending = match Disposition::of(&response, &policy) {
+    let ending = match Disposition::of(&response, policy) {
         // Without a claim there is no record: the answer is only sent.
         Disposition::Commit => Ending::Commit(Answer::Tombstone { code }),
         Disposition::KeepAnswerOnly | Disposition::Rollback => Ending::Rollback,
