@@ -96,6 +96,11 @@ impl IdempotencyKey {
         if lines.next().is_some() {
             return Err(KeyError::Repeated);
         }
+        if is_plain(line)
+            && let Ok(key) = std::str::from_utf8(line)
+        {
+            return Ok(Some(Self(key.into())));
+        }
         parse_line(line).map(|key| Some(Self(key.into())))
     }
 
@@ -125,6 +130,15 @@ impl fmt::Debug for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "IdempotencyKey(#{})", self.digest())
     }
+}
+
+/// Whether the line is a key as it stands, as a UUID is, and most others are: nothing in it has a
+/// meaning of its own.
+fn is_plain(line: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    // All of it, and not up to the first other byte: many bytes are looked at in one step.
+    (1..=MAX_KEY_BYTES).contains(&line.len())
+        && line.iter().fold(true, |all, byte| all & plain(byte))
 }
 
 fn parse_line(line: &[u8]) -> Result<String, KeyError> {

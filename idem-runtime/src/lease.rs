@@ -41,9 +41,6 @@ struct Live {
     lease: Duration,
     /// Before the call that last renewed it was sent: the store's lease cannot have begun earlier.
     renewed: Instant,
-    /// Its outcome is on the way to the store. A renewal that comes after it finds a finished
-    /// record: what that means, the outcome's own answer tells.
-    settling: bool,
     lost: Arc<Lost>,
 }
 
@@ -62,6 +59,9 @@ pub(crate) struct Lost {
     told: AtomicBool,
     telling: Notify,
     refused_a_step: AtomicBool,
+    /// The outcome is on the way to the store. A renewal that comes after it finds a finished
+    /// record: what that means, the outcome's own answer tells.
+    settling: AtomicBool,
 }
 
 impl Lost {
@@ -79,6 +79,10 @@ impl Lost {
 
     pub(crate) fn has_refused_a_step(&self) -> bool {
         self.refused_a_step.load(Ordering::Acquire)
+    }
+
+    fn is_settling(&self) -> bool {
+        self.settling.load(Ordering::Acquire)
     }
 
     fn is_told(&self) -> bool {
@@ -109,14 +113,10 @@ impl HeldLease {
     pub(crate) fn lost(&self) -> Arc<Lost> {
         Arc::clone(&self.lost)
     }
-}
 
-impl HeldLease {
     /// The outcome is about to be saved. The lease is kept alive until this is dropped.
     pub(crate) fn settling(&self) {
-        if let Some(live) = self.keeper.state().live.get_mut(&self.owner) {
-            live.settling = true;
-        }
+        self.lost.settling.store(true, Ordering::Release);
     }
 }
 
@@ -173,7 +173,6 @@ impl LeaseKeeper {
                     id,
                     lease,
                     renewed: claimed,
-                    settling: false,
                     lost: Arc::clone(&lost),
                 },
             );
@@ -280,7 +279,7 @@ impl LeaseKeeper {
                     }
                 }
                 Renewed::Lost => match state.live.entry(renewal.owner) {
-                    Entry::Occupied(live) if !live.get().settling => {
+                    Entry::Occupied(live) if !live.get().lost.is_settling() => {
                         let live = live.remove();
                         tracing::error!(
                             record = %live.id.digest(),

@@ -85,6 +85,12 @@ impl<T: ScopeValue> ScopeValue for Option<T> {
     }
 }
 
+impl ScopeValue for String {
+    fn into_scope(self) -> Option<String> {
+        Some(self)
+    }
+}
+
 macro_rules! scope_value_by_display {
     ($($type:ty),*) => {$(
         impl ScopeValue for $type {
@@ -95,7 +101,6 @@ macro_rules! scope_value_by_display {
     )*};
 }
 scope_value_by_display!(
-    String,
     &str,
     uuid::Uuid,
     u8,

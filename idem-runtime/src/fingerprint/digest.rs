@@ -24,15 +24,13 @@ impl Fingerprint {
     #[must_use]
     pub fn to_hex(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // Asked for at once: it does not grow while it is written.
-        let mut hex = String::with_capacity(64);
-        hex.extend(
-            self.0
-                .iter()
-                .flat_map(|byte| [byte >> 4, byte & 15])
-                .map(|digit| char::from(DIGITS[usize::from(digit)])),
-        );
-        hex
+        let mut hex = [0; 64];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        // Digits are valid UTF-8.
+        String::from_utf8(hex.to_vec()).unwrap_or_default()
     }
 
     /// Reads the stored form; `None` unless it is exactly what [`to_hex`](Self::to_hex) writes.

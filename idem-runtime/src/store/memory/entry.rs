@@ -4,7 +4,7 @@ use crate::{
     record::{Answer, FORMAT, Record, RecordId, Row, Status, StoreTime, Unreadable, handler_of},
     store::{Claim, Claimed},
 };
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use uuid::Uuid;
 
 /// Allowance, in bytes, for the structures around one record.
@@ -243,13 +243,12 @@ impl Packed {
     pub(super) fn new(answer: &Answer) -> Self {
         let headers = answer.headers_column();
         let body = answer.body_column();
-        let end_of_headers = headers.as_ref().map(Vec::len);
-        let mut bytes = headers.unwrap_or_default();
-        bytes.reserve_exact(body.map_or(0, <[u8]>::len));
-        bytes.put_slice(body.unwrap_or_default());
+        let parts = [headers.as_deref(), body].map(Option::unwrap_or_default);
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         Packed {
             code: answer.code(),
-            headers: end_of_headers,
+            headers: headers.as_ref().map(Vec::len),
             has_body: body.is_some(),
             bytes: bytes.into(),
         }

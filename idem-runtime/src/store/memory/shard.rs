@@ -128,6 +128,8 @@ impl Shard {
     /// Gives memory back that many more records than there are would need.
     pub(super) fn shrink(&mut self) {
         if self.names.is_empty() {
+            // Also the last few bytes: those that lie high up in an allocator's region keep all
+            // below them from going back to the system.
             *self = Shard::default();
             return;
         }
