@@ -38,9 +38,11 @@ pub(super) fn options(database: &str) -> Result<SqliteConnectOptions, StoreError
 
 fn in_memory() -> StoreError {
     StoreError::Unavailable {
-        context: "a SQLite database in memory belongs to one connection and is lost with it: \
-                  give SqliteStore a file, or take a MemoryStore"
-            .to_owned(),
+        context:
+            "a SQLite database without a path, or in memory, belongs to one connection and is \
+                  lost with it: give SqliteStore a file, such as sqlite:records.db, or take a \
+                  MemoryStore"
+                .to_owned(),
         source: None,
     }
 }
