@@ -15,6 +15,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// a crowd of writers a call that all requests wait for would starve.
 const ONE_WAIT: Duration = Duration::from_millis(10);
 
+/// Pages in the log after which a commit copies them into the file, a tenth of SQLite's default: the
+/// commit waits for that, and so does all that has come meanwhile. Ten small halts are not noticed
+/// where a long one is.
+const CHECKPOINT_PAGES: &str = "100";
+
 /// The options for a database that is named by a URL or a path.
 pub(super) fn options(database: &str) -> Result<SqliteConnectOptions, StoreError> {
     if database.contains(":memory:") || database.contains("mode=memory") {
@@ -68,7 +73,8 @@ impl Database {
 
     /// For connections that write.
     pub(super) fn writer_options(&self) -> SqliteConnectOptions {
-        self.options.clone().busy_timeout(ONE_WAIT)
+        let options = self.options.clone().busy_timeout(ONE_WAIT);
+        options.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     }
 
     pub(super) async fn open_writer(&self) -> Result<SqliteConnection, StoreError> {
