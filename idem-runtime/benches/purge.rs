@@ -34,7 +34,7 @@ const TABLE: &str = "idem_bench_purged";
 /// How long traffic without a purge is measured.
 const IDLE: Duration = Duration::from_secs(15);
 /// When a purge has not come to its end by then, something is wrong.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 fn setting(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |value| value.parse().expect("a number"))

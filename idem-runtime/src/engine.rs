@@ -17,7 +17,14 @@ use crate::{
     waiters::Waiters,
 };
 use bytes::Bytes;
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 use uuid::Uuid;
 
@@ -77,6 +84,7 @@ pub(crate) struct Engine {
     abandoned_met: Arc<Notify>,
     running: Arc<RunningTransactions>,
     at_work: Arc<AtWork>,
+    won: Arc<AtomicU64>,
     call_budget: Duration,
 }
 
@@ -103,6 +111,7 @@ impl Engine {
             abandoned_met: Arc::default(),
             running: Arc::default(),
             at_work: Arc::default(),
+            won: Arc::default(),
             call_budget,
         }
     }
@@ -114,6 +123,15 @@ impl Engine {
     /// Notified when a request meets an abandoned record that is to be reconciled.
     pub(crate) fn abandoned_met(&self) -> Arc<Notify> {
         Arc::clone(&self.abandoned_met)
+    }
+
+    /// The number of claims that this process has won.
+    pub(crate) fn won(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.won)
+    }
+
+    pub(crate) fn count_won(&self) {
+        self.won.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Transactional requests that run in this process.
@@ -170,6 +188,7 @@ impl Engine {
             .await;
         match claimed {
             Ok((Claimed::Won { attempt, steps }, sent)) => {
+                self.count_won();
                 let lease = self
                     .leases
                     .hold(claim.id.clone(), claim.owner, claim.lease, sent);

@@ -117,6 +117,7 @@ impl Engine {
                 },
                 _,
             )) => {
+                self.count_won();
                 return TransactionDecision::Run(ClaimedTransaction {
                     transaction,
                     attempt,

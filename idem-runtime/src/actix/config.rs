@@ -658,13 +658,7 @@ impl IdempotencyBuilder {
         ));
         match self.sweep_period {
             _ if !self.store.needs_purging() => {}
-            Some(period) => sweeper::start(
-                Arc::clone(&self.store),
-                period,
-                self.store_timeout,
-                Arc::downgrade(&engine),
-                &runtime,
-            ),
+            Some(period) => sweeper::start(&engine, period, &runtime),
             None => tracing::warn!(
                 store = self.store.name(),
                 "nothing in this process removes expired records: leave `sweep_every` at its default, or make sure that another process sweeps"
