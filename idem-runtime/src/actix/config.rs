@@ -143,15 +143,18 @@ impl Idempotency {
         self.0.engine.store()
     }
 
-    pub(crate) fn of(request: &HttpRequest) -> Option<Arc<Shared>> {
-        request
-            .app_data::<Idempotency>()
-            .or_else(|| {
-                request
-                    .app_data::<web::Data<Idempotency>>()
-                    .map(|data| data.get_ref())
-            })
-            .map(|idempotency| Arc::clone(&idempotency.0))
+    /// The configuration of a request, and what it says of a handler; `None` if there is none, or it
+    /// is not meant for the handler.
+    pub(crate) fn serving<'r>(
+        request: &'r HttpRequest,
+        route: &'static Route,
+    ) -> Option<(&'r Arc<Shared>, &'r Served)> {
+        let Idempotency(shared) = request.app_data::<Idempotency>().or_else(|| {
+            request
+                .app_data::<web::Data<Idempotency>>()
+                .map(|data| data.get_ref())
+        })?;
+        Some((shared, shared.served(route)?))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -183,7 +186,7 @@ pub struct RoutePolicy {
 
 impl Shared {
     /// What holds for a handler; `None` if this configuration is not meant for it.
-    pub(crate) fn served(&self, route: &'static Route) -> Option<&Served> {
+    fn served(&self, route: &'static Route) -> Option<&Served> {
         self.served.get(&address(route))
     }
 

@@ -124,11 +124,8 @@ pub(crate) fn admit(route: &'static Route, request: &HttpRequest) -> Admission {
     if is_safe(request.method()) {
         return Admission::Unprotected;
     }
-    let shared = Idempotency::of(request);
-    let served = shared
-        .as_ref()
-        .and_then(|shared| Some((shared, shared.served(route)?)));
-    let Some((shared, Served { policy, key_header })) = served else {
+    let serving = Idempotency::serving(request, route);
+    let Some((shared, Served { policy, key_header })) = serving else {
         return Admission::Refused(not_configured(request, route.name));
     };
     let refuse = |problem: Problem| {

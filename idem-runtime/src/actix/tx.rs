@@ -216,11 +216,7 @@ async fn without_key<C: Connection>(
     request: &HttpRequest,
     work: Work<C>,
 ) -> HttpResponse {
-    let shared = Idempotency::of(request);
-    let served = shared
-        .as_ref()
-        .and_then(|shared| Some((shared, shared.served(route)?)));
-    let Some((shared, served)) = served else {
+    let Some((shared, served)) = Idempotency::serving(request, route) else {
         return not_configured(request, route.name);
     };
     match attempt_without_key(shared, &served.policy, work).await {
