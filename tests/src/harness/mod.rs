@@ -7,6 +7,7 @@ mod call;
 mod every;
 mod in_process;
 mod journal;
+mod loopback;
 mod process;
 mod proxy;
 mod raw;

@@ -1,5 +1,6 @@
 //! A relay between a lab and its store's server, which fails on demand.
 
+use super::loopback::unshared;
 use socket2::SockRef;
 use std::{
     io,
@@ -89,7 +90,7 @@ impl Proxy {
     ///
     /// If no port is free.
     pub async fn to(server: &str) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind(unshared()).await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let control = Arc::new(Control {
             state: watch::Sender::new(State::default()),
