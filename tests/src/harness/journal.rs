@@ -2,11 +2,30 @@
 
 use super::eventually;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{ErrorKind, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// The journal of one or several labs.
 #[derive(Debug, Clone)]
-pub struct Journal(PathBuf);
+pub struct Journal {
+    path: PathBuf,
+    read: Arc<Mutex<Known>>,
+}
+
+/// What has been read so far: a long run asks a large file again and again.
+#[derive(Debug, Default)]
+struct Known {
+    /// How many bytes of the file that was.
+    bytes: u64,
+    lines: Vec<Line>,
+    /// Where the lines of each key are.
+    of_key: HashMap<String, Vec<usize>>,
+}
 
 /// A line of it, see the lab's documentation.
 #[derive(Debug, Clone, Deserialize)]
@@ -29,13 +48,16 @@ impl Journal {
     /// The journal in this file, which need not exist yet.
     #[must_use]
     pub fn at(path: PathBuf) -> Journal {
-        Journal(path)
+        Journal {
+            path,
+            read: Arc::default(),
+        }
     }
 
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// All lines so far, without one that is being written: who reads a file meanwhile may see a part.
@@ -45,25 +67,37 @@ impl Journal {
     /// If a line that has ended is not whole.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
-        self.lines_with("")
+        self.up_to_date().lines.clone()
     }
 
     /// The lines of one phase for one key.
     #[must_use]
     pub fn of(&self, phase: &str, key: &str) -> Vec<Line> {
-        // Looked for in the text first: a long run asks a large file again and again.
-        let written = serde_json::to_string(key).expect("a string");
-        let mut lines = self.lines_with(&written);
-        lines.retain(|line| line.phase == phase && line.key.as_deref() == Some(key));
-        lines
+        let known = self.up_to_date();
+        let places = known.of_key.get(key).into_iter().flatten();
+        let lines = places.map(|&place| &known.lines[place]);
+        lines.filter(|line| line.phase == phase).cloned().collect()
     }
 
-    fn lines_with(&self, part: &str) -> Vec<Line> {
-        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        text.split_inclusive('\n')
-            .filter(|line| line.ends_with('\n') && line.contains(part))
-            .map(|line| serde_json::from_str(line).expect("a whole line"))
-            .collect()
+    fn up_to_date(&self) -> MutexGuard<'_, Known> {
+        // A test that fails at a line that is not whole fails at it again.
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return known,
+            Err(error) => panic!("the journal cannot be opened: {error}"),
+        };
+        let mut text = Vec::new();
+        file.seek(SeekFrom::Start(known.bytes))
+            .and_then(|_| file.read_to_end(&mut text))
+            .expect("the journal can be read");
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            if line.ends_with(b"\n") {
+                known.take(serde_json::from_slice(line).expect("a whole line"));
+                known.bytes += line.len() as u64;
+            }
+        }
+        known
     }
 
     /// How many effects there were under this key.
@@ -75,8 +109,9 @@ impl Journal {
     /// How many effects there were in all, without a key included.
     #[must_use]
     pub fn all_effects(&self) -> usize {
-        let lines = self.lines();
-        lines.iter().filter(|line| line.phase == "effect").count()
+        let known = self.up_to_date();
+        let effects = known.lines.iter().filter(|line| line.phase == "effect");
+        effects.count()
     }
 
     /// Waits for a phase under a key.
@@ -85,5 +120,15 @@ impl Journal {
             self.of(phase, key).into_iter().next()
         })
         .await
+    }
+}
+
+impl Known {
+    fn take(&mut self, line: Line) {
+        if let Some(key) = &line.key {
+            let places = self.of_key.entry(key.clone()).or_default();
+            places.push(self.lines.len());
+        }
+        self.lines.push(line);
     }
 }
