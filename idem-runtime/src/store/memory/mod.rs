@@ -227,9 +227,10 @@ impl Inner {
     fn make_room(&self) -> bool {
         const AT_ONCE: usize = 64;
         let mut oldest: Option<(u64, &Mutex<Shard>)> = None;
+        let now = self.clock.now();
         for mutex in &self.shards {
             let mut shard = lock(mutex);
-            if self.sweep(&mut shard, self.clock.now(), AT_ONCE) > 0 {
+            if self.sweep(&mut shard, now, AT_ONCE) > 0 {
                 return true;
             }
             if let Some(finished) = shard.first_finished()
