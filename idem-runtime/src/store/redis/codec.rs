@@ -123,20 +123,26 @@ pub(super) enum Extent {
 }
 
 impl Value {
-    /// Takes a value apart; says in a sentence why it cannot.
-    pub(super) fn parse(value: Bytes, extent: Extent) -> Result<Value, String> {
+    /// Takes a value apart; says in a sentence why it cannot. One whose identity is `expected` shares
+    /// that one.
+    pub(super) fn parse(
+        value: &Bytes,
+        extent: Extent,
+        expected: Option<&RecordId>,
+    ) -> Result<Value, String> {
         let garbage = || "its value is not one of this store's".to_owned();
-        let mut rest = value;
+        let mut rest: &[u8] = value;
         if rest.len() < HEAD {
             return Err(garbage());
         }
-        let magic = rest.split_to(MAGIC.len());
+        let (magic, head) = rest.split_at(MAGIC.len());
         if magic[..4] != MAGIC[..4] {
             return Err(garbage());
         }
-        if magic != MAGIC[..] {
+        if magic != MAGIC {
             return Err(format!("its value has the unknown layout {}", magic[4]));
         }
+        rest = head;
         let status = rest.get_u8();
         let format = rest.get_i16();
         let owner = Uuid::from_u128(rest.get_u128());
@@ -148,24 +154,31 @@ impl Value {
         let tail: [u32; 3] = std::array::from_fn(|_| rest.get_u32());
 
         let mut take = |length: u32| {
-            let length = usize::try_from(length).ok()?;
-            (length <= rest.len()).then(|| rest.split_to(length))
+            let (part, others) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            rest = others;
+            Some(part)
         };
         let mut text = |length| {
             let bytes = take(length).ok_or_else(garbage)?;
-            String::from_utf8(bytes.into()).map_err(|_| garbage())
+            std::str::from_utf8(bytes).map_err(|_| garbage())
         };
-        let fingerprint = text(texts[0])?;
-        let id = RecordId::new(text(texts[1])?, text(texts[2])?, text(texts[3])?);
-        let route = text(texts[4])?;
+        let fingerprint = text(texts[0])?.to_owned();
+        let (scope, key, path) = (text(texts[1])?, text(texts[2])?, text(texts[3])?);
+        let id = match expected {
+            Some(id) if (id.scope(), id.key(), id.request_path()) == (scope, key, path) => {
+                id.clone()
+            }
+            _ => RecordId::new(scope, key, path),
+        };
+        let route = text(texts[4])?.to_owned();
         let mut part = |length: u32| match (length, extent) {
             (NONE, _) => Ok(None),
-            (_, Extent::Texts) => Ok(Some(Bytes::new())),
+            (_, Extent::Texts) => Ok(Some(&[][..])),
             (length, Extent::Whole) => take(length).map(Some).ok_or_else(garbage),
         };
         let headers = part(tail[0])?.map(Vec::from);
-        let body = part(tail[1])?;
-        let steps = part(tail[2])?;
+        let body = part(tail[1])?.map(|part| value.slice_ref(part));
+        let steps = part(tail[2])?.map(|part| value.slice_ref(part));
         if !rest.is_empty() {
             return Err(garbage());
         }
@@ -304,7 +317,7 @@ mod tests {
             now: claimed_at + 1,
             expiry: claimed_at + px,
         };
-        let value = Value::parse(value.into(), Extent::Whole).unwrap();
+        let value = Value::parse(&value.into(), Extent::Whole, None).unwrap();
         assert!(value.is_running());
         assert_eq!(value.id, claim.id);
         value.into_record(moment).unwrap()
@@ -328,7 +341,7 @@ mod tests {
     fn a_lease_is_certain_only_while_it_ends_later_than_the_clock_can_stand() {
         let parsed = |earliest| {
             let (value, _) = proposal(&claim(1000, 100), earliest);
-            Value::parse(value.into(), Extent::Whole).unwrap()
+            Value::parse(&value.into(), Extent::Whole, None).unwrap()
         };
         let value = parsed(Some(5000));
         let at = |earliest, latest| value.certainly_leased(Bounds { earliest, latest });
@@ -381,7 +394,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_taken_apart_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Value::parse(bytes.into(), Extent::Whole);
+            let _ = Value::parse(&bytes.into(), Extent::Whole, None);
         }
 
         #[test]
@@ -394,7 +407,7 @@ mod tests {
             }
             value.truncate(length);
             for extent in [Extent::Whole, Extent::Texts] {
-                if let Ok(value) = Value::parse(value.clone().into(), extent) {
+                if let Ok(value) = Value::parse(&value.clone().into(), extent, None) {
                     let _ = value.into_record(Moment { now: 0, expiry: px });
                 }
             }

@@ -13,7 +13,7 @@ pub(crate) fn redis_value(bytes: &[u8]) {
         expiry: 2_000,
     };
     let _ = Value::head_is_running(bytes);
-    let parse = |extent| Value::parse(Bytes::copy_from_slice(bytes), extent);
+    let parse = |extent| Value::parse(&Bytes::copy_from_slice(bytes), extent, None);
     if let Ok(value) = parse(Extent::Texts) {
         let _ = (value.is_running(), value.finished_span());
         let _ = value.into_record(moment);

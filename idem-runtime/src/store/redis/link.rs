@@ -295,8 +295,10 @@ impl Link {
         arguments: &[&[u8]],
     ) -> Result<T, Failure> {
         let command = |verb: &str, script: &str| {
-            let mut command = redis::cmd(verb);
-            command.arg(script).arg(1).arg(key).arg(arguments);
+            let bytes: usize = arguments.iter().map(|argument| argument.len()).sum();
+            let bytes = verb.len() + script.len() + 1 + key.len() + bytes;
+            let mut command = Cmd::with_capacity(4 + arguments.len(), bytes);
+            command.arg(verb).arg(script).arg(1).arg(key).arg(arguments);
             command
         };
         match self.run(&command("EVALSHA", &script.digest)).await {

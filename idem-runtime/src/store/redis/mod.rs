@@ -70,7 +70,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::{
-    Client, IntoConnectionInfo, aio::ConnectionManagerConfig, cluster::ClusterClient,
+    Client, Cmd, IntoConnectionInfo, aio::ConnectionManagerConfig, cluster::ClusterClient,
     io::tcp::TcpSettings,
 };
 use std::{
@@ -88,6 +88,8 @@ const DIGEST: usize = 64;
 const ATTEMPTS: u32 = 4;
 /// How many renewals are under way at once.
 const RENEWALS_AT_ONCE: usize = 256;
+/// Bytes of a claim's command without its key and its value, at most: four words and a number.
+const CLAIM_WORDS: usize = 32;
 
 /// A store on Redis 7 and later, one node or a Redis Cluster. See the [module](self) for what it
 /// sends and what can lose its records.
@@ -479,7 +481,8 @@ impl RedisStore {
 
 /// Takes apart what stands at the key of this identity.
 fn parse(value: Bytes, id: &RecordId) -> Result<Value, StoreError> {
-    let value = Value::parse(value, Extent::Whole).map_err(|reason| unreadable(id, reason))?;
+    let value = Value::parse(&value, Extent::Whole, Some(id));
+    let value = value.map_err(|reason| unreadable(id, reason))?;
     if value.id != *id {
         return Err(unreadable(id, "it holds another record".to_owned()).into());
     }
@@ -519,8 +522,8 @@ impl Store for RedisStore {
         let key = self.key(&claim.id);
         let earliest = self.clocks.of(&key).map(|clock| clock.earliest);
         let (proposal, px) = codec::proposal(claim, earliest);
-        let mut command = redis::cmd("SET");
-        command.arg(&key).arg(&proposal[..]);
+        let mut command = Cmd::with_capacity(7, key.len() + proposal.len() + CLAIM_WORDS);
+        command.arg("SET").arg(&key).arg(&proposal[..]);
         command.arg("NX").arg("GET").arg("PX").arg(px);
         let standing: Option<Vec<u8>> = match self.link.run(&command).await {
             Ok(standing) => standing,

@@ -48,7 +48,7 @@ impl RedisStore {
     async fn look(&self, key: &str) -> Result<Option<Record>, Failure> {
         match self.read(key, Extent::Texts).await {
             Ok(found) => Ok(found.and_then(|(value, moment)| {
-                Value::parse(value, Extent::Texts)
+                Value::parse(&value, Extent::Texts, None)
                     .ok()?
                     .into_record(moment)
                     .ok()
@@ -271,7 +271,7 @@ impl RedisStore {
             .await?;
         Ok(taken.and_then(|(now, expiry, value)| {
             let moment = self.moment(&candidate.key, sent, now, expiry);
-            Value::parse(Bytes::from(value), Extent::Whole)
+            Value::parse(&Bytes::from(value), Extent::Whole, None)
                 .ok()?
                 .into_record(moment)
                 .ok()
