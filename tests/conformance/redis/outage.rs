@@ -2,7 +2,7 @@
 
 use super::*;
 use idem_runtime::store::StoreError;
-use idem_tests::services::OwnServers;
+use idem_tests::{harness::unshared_address, services::OwnServers};
 use nix::sys::signal::Signal;
 use std::{error::Error, time::Instant};
 
@@ -116,7 +116,7 @@ async fn a_server_that_became_a_replica_is_unavailable_until_it_is_master_again(
 #[tokio::test]
 async fn nobody_there_is_said_at_once() {
     let began = Instant::now();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = std::net::TcpListener::bind(unshared_address()).unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
     for error in [

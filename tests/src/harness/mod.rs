@@ -17,6 +17,7 @@ pub use call::{Call, Reply, assert_replay};
 pub use every::{durable, each, full_scale, scaled, transactional};
 pub use in_process::InProcess;
 pub use journal::{Journal, Line};
+pub use loopback::unshared_address;
 pub use process::Lab;
 pub use proxy::{Fault, Moment, Proxy};
 pub use raw::{Connection, RawReply, request};

@@ -1,6 +1,6 @@
 //! A relay between a lab and its store's server, which fails on demand.
 
-use super::loopback::unshared;
+use super::loopback::unshared_address;
 use socket2::SockRef;
 use std::{
     io,
@@ -90,7 +90,7 @@ impl Proxy {
     ///
     /// If no port is free.
     pub async fn to(server: &str) -> Proxy {
-        let listener = TcpListener::bind(unshared()).await.expect("a port");
+        let listener = TcpListener::bind(unshared_address()).await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let control = Arc::new(Control {
             state: watch::Sender::new(State::default()),

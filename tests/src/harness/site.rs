@@ -1,6 +1,6 @@
 //! A lab with everything that a test needs around it.
 
-use super::{Call, Connection, Journal, Lab, every, loopback::unshared, request};
+use super::{Call, Connection, Journal, Lab, every, loopback::unshared_address, request};
 use crate::services::{self, Fresh, Store};
 use reqwest::{Client, Method, redirect};
 use serde_json::Value;
@@ -274,7 +274,7 @@ pub async fn start_lab(
         "--journal".to_owned(),
         journal.path().display().to_string(),
         "--bind".to_owned(),
-        unshared().to_string(),
+        unshared_address().to_string(),
         // A machine busy with many tests must not look like a store that is down.
         "--store-timeout".to_owned(),
         "10s".to_owned(),

@@ -1,5 +1,6 @@
 //! The service as a process, and what a client and an auditor can do with it.
 
+use idem_tests::harness::unshared_address;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use sqlx::{
@@ -78,7 +79,9 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) async fn start(place: &Place, flags: &[&str]) -> Service {
         let mut process = orders_program()
-            .args(["--bind", "127.0.0.1:0", "--database"])
+            .arg("--bind")
+            .arg(unshared_address().to_string())
+            .arg("--database")
             .arg(place.database())
             .args(flags)
             .stdout(Stdio::piped())
@@ -284,9 +287,9 @@ pub(crate) async fn all_settled(file: &Path) -> Vec<StoredOrder> {
     panic!("pending for ever: {:?}", stored_orders(file).await);
 }
 
-/// The URL of a port that was free a moment ago and that nobody listens on.
+/// The URL of a port that nobody listens on.
 pub(crate) fn closed_port() -> String {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = std::net::TcpListener::bind(unshared_address()).unwrap();
     format!("http://{}", closed.local_addr().unwrap())
 }
 
