@@ -222,9 +222,21 @@ impl Inner {
         removed
     }
 
-    /// Makes some room: by removing what has expired, else the record finished first. Says whether
-    /// there was anything to remove. No lock may be held.
-    fn make_room(&self) -> bool {
+    /// Makes some room: by removing what has expired, else the record finished first. No lock may be
+    /// held.
+    ///
+    /// Where there is nothing to remove, the caller tries once more before that is the end: another
+    /// thread may have removed it since the caller found no room.
+    fn make_room(&self, looked: &mut Looked) -> Result<(), StoreError> {
+        if looked.in_vain {
+            return Err(StoreError::Full);
+        }
+        looked.in_vain = !self.remove_something();
+        Ok(())
+    }
+
+    /// Says whether there was anything to remove.
+    fn remove_something(&self) -> bool {
         const AT_ONCE: usize = 64;
         let mut oldest: Option<(u64, &Mutex<Shard>)> = None;
         let now = self.clock.now();
@@ -268,6 +280,7 @@ impl Inner {
         change: impl FnOnce(&mut Entry),
     ) -> Result<(), StoreError> {
         let name = self.name(id);
+        let mut looked = Looked::default();
         loop {
             let mut shard = self.shard(name);
             let Some(entry) = shard.get(name).filter(|entry| entry.owner == owner) else {
@@ -283,11 +296,16 @@ impl Inner {
                 return Ok(());
             }
             drop(shard);
-            if !self.make_room() {
-                return Err(StoreError::Full);
-            }
+            self.make_room(&mut looked)?;
         }
     }
+}
+
+/// What a call that has no room has found so far.
+#[derive(Debug, Default)]
+struct Looked {
+    /// That there is nothing to remove.
+    in_vain: bool,
 }
 
 /// A shard is whole between any two statements that can panic (there are none but for lack of
@@ -301,6 +319,7 @@ impl Store for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let inner = &self.inner;
         let name = inner.name(&claim.id);
+        let mut looked = Looked::default();
         loop {
             let mut shard = inner.shard(name);
             let now = inner.clock.now();
@@ -345,9 +364,7 @@ impl Store for MemoryStore {
                 }
             }
             drop(shard);
-            if !inner.make_room() {
-                return Err(StoreError::Full);
-            }
+            inner.make_room(&mut looked)?;
         }
     }
 

@@ -104,6 +104,43 @@ fn running_records_are_never_removed_but_expire() {
     assert!(holds(&store, "running") && holds(&store, "abandoned") && holds(&store, "more"));
 }
 
+/// The bound is met before another call removes the record that has expired, and that record is gone
+/// when this one looks for something to remove.
+#[test]
+fn what_others_remove_meanwhile_is_room_as_well() {
+    let store = MemoryStore::with_capacity(1, usize::MAX);
+    for round in 0..500 {
+        let short = Claim {
+            lease: Duration::ZERO,
+            ttl: Duration::from_millis(1),
+            ..claim("short")
+        };
+        now(store.claim(&short)).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        // A turnstile that does not sleep: the two must begin within a microsecond.
+        let arrived = AtomicUsize::new(0);
+        let together = || {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < 2 {
+                std::hint::spin_loop();
+            }
+        };
+        let id = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                together();
+                // At another moment of the claim each time.
+                for _ in 0..round % 100 {
+                    std::hint::spin_loop();
+                }
+                now(store.purge_expired(1)).unwrap();
+            });
+            together();
+            run(&store, &format!("next {round}")).id
+        });
+        assert!(now(store.forget(&id)).unwrap());
+    }
+}
+
 #[test]
 fn bytes_are_bounded_and_counted_back() {
     const MOST: usize = 100_000;
