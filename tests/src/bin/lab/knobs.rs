@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, error::ErrorBadRequest, http::StatusCode};
 use std::time::Duration;
 
-/// Most bytes that a handler is made to answer with.
+/// Most bytes that a handler is made to have at one time.
 const MOST_BYTES: usize = 256 << 20;
 
 /// Everything one request asks for.
@@ -98,8 +98,9 @@ fn respond(value: &str) -> Option<Respond> {
             // An interim response is not an answer (RFC 9110, section 15.2).
             .filter(|status| status.as_u16() >= 200)
     };
-    let count = |unit: usize| {
-        let count: usize = number?.parse().ok()?;
+    let count = || number?.parse().ok();
+    let held = |unit: usize| {
+        let count: usize = count()?;
         (count.checked_mul(unit)? <= MOST_BYTES).then_some(count)
     };
     let plain = |respond| number.is_none().then_some(respond);
@@ -109,10 +110,10 @@ fn respond(value: &str) -> Option<Respond> {
         "no-effect" => Some(Respond::NoEffect(status()?)),
         "release" => Some(Respond::Release(status()?)),
         "final" => Some(Respond::Final(status()?)),
-        "large" => Some(Respond::Large(count(1)?)),
-        "utf8" => Some(Respond::Utf8(count(3)?)),
-        "stream" => Some(Respond::Stream(count(1024)?)),
-        "broken" => Some(Respond::Broken(count(1024)?)),
+        "large" => Some(Respond::Large(held(1)?)),
+        "utf8" => Some(Respond::Utf8(held(3)?)),
+        "stream" => Some(Respond::Stream(count()?)),
+        "broken" => Some(Respond::Broken(count()?)),
         "panic" => plain(Respond::Panic),
         "empty" => plain(Respond::Empty),
         "null" => plain(Respond::Null),
