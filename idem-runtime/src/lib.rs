@@ -52,6 +52,7 @@ pub mod key;
 mod lease;
 mod orphans;
 pub mod outcome;
+mod panics;
 mod path;
 pub mod policy;
 mod problem;

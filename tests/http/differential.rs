@@ -141,6 +141,12 @@ kinds! {
     events, NotRetained: HttpResponse =
         HttpResponse::Ok().content_type("text/event-stream").streaming(chunks(["data: 1\n\n", "data: 2\n\n"]));
     broken_stream, NotRetained: HttpResponse = HttpResponse::Ok().streaming(broken());
+    panicking_stream, NotRetained: HttpResponse = HttpResponse::Ok().streaming(panicking_part());
+    panicking_file, NotRetained: HttpResponse = HttpResponse::Ok().body(SizedStream::new(9, panicking_part()));
+    panicking_file_over_the_limit, NotRetained: HttpResponse =
+        HttpResponse::Ok().body(SizedStream::new(70_000, panicking_part()));
+    panicking_events, NotRetained: HttpResponse =
+        HttpResponse::Ok().content_type("text/event-stream").streaming(panicking_part());
     broken_file, NotRetained: HttpResponse = HttpResponse::Ok().body(SizedStream::new(9, broken()));
     short_file, NotRetained: HttpResponse = HttpResponse::Ok().body(SizedStream::new(9, chunks(["one"]).chain(pause())));
     long_file, Same: HttpResponse = HttpResponse::Ok().body(SizedStream::new(5, chunks(["one", "two", "end"])));
@@ -204,6 +210,12 @@ fn broken() -> impl Stream<Item = Result<Bytes, Error>> {
     chunks(["one"])
         .chain(pause())
         .chain(stream::iter([Err(ErrorInternalServerError("broken off"))]))
+}
+
+fn panicking_part() -> impl Stream<Item = Result<Bytes, Error>> {
+    chunks(["one"]).chain(pause()).chain(stream::once(async {
+        panic!("a row that cannot be encoded")
+    }))
 }
 
 /// What came before is sent meanwhile: actix throws it away where the end follows at once.

@@ -1,6 +1,6 @@
 //! Responses on their way into a record and out of it.
 
-use crate::{fail_points::point, record::StoredResponse};
+use crate::{fail_points::point, panics::panic_message, record::StoredResponse};
 use actix_web::{
     HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
@@ -10,9 +10,11 @@ use actix_web::{
     },
     web::{Bytes, BytesMut},
 };
+use futures_util::FutureExt;
 use std::{
     collections::HashSet,
     error::Error,
+    panic::AssertUnwindSafe,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -194,10 +196,18 @@ fn is_event_stream(response: &HttpResponse) -> bool {
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// The next chunk of a body.
+/// The next chunk of a body. A panic is an error of the body's: were it let through, the client
+/// would take what it has for a whole answer, and nobody would settle the claim.
 pub(crate) async fn next_chunk(body: &mut BoxBody) -> Option<Result<Bytes, BoxError>> {
     let chunk = std::future::poll_fn(|cx| body.as_pin_mut().poll_next(cx));
-    point!("body.chunk", chunk).await
+    let chunk = AssertUnwindSafe(chunk).catch_unwind();
+    match point!("body.chunk", chunk).await {
+        Ok(chunk) => chunk,
+        Err(panic) => {
+            let message = panic_message(&*panic);
+            Some(Err(format!("the body panicked: {message}").into()))
+        }
+    }
 }
 
 /// A body read as far as it may be kept.
@@ -278,10 +288,11 @@ pub(crate) async fn collect(mut body: BoxBody, limit: usize) -> Collected {
 
 const TOO_SHORT: &str = "the body ended before its announced length";
 
-/// Passes a body on for as long as somebody receives it.
+/// Passes a body on, up to its first error, for as long as somebody receives it.
 pub(crate) async fn pass(mut body: BoxBody, client: LiveSender) {
     while let Some(chunk) = next_chunk(&mut body).await {
-        if point!("body.pass", client.send(chunk)).await.is_err() {
+        let broken = chunk.is_err();
+        if point!("body.pass", client.send(chunk)).await.is_err() || broken {
             return;
         }
     }

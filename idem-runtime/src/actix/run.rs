@@ -14,6 +14,7 @@ use crate::{
     fingerprint::{self, FingerprintError, RequestParts},
     key::IdempotencyKey,
     outcome::{Verdict, verdict},
+    panics::panic_message,
     path::{normalised, request_path},
     policy::{EffectivePolicy, KeyFormat},
     problem::{Problem, ProblemKind},
@@ -33,7 +34,6 @@ use actix_web::{
 };
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use std::{
-    any::Any,
     cell::Cell,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -570,14 +570,6 @@ pub(crate) fn route_pattern(request: &HttpRequest) -> String {
     let pattern = request.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no pattern)");
     [request.method().as_str(), " ", pattern].concat()
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
 }
 
 /// The outcome under which a problem is counted.
