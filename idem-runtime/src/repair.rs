@@ -9,7 +9,7 @@ use crate::{
     engine::error_chain,
     fail_points::point,
     record::{Answer, RecordId},
-    store::{Claim, Claimed, Store, StoreError},
+    store::{Claim, Claimed, Renewal, Store, StoreError},
 };
 use std::{
     future::poll_fn,
@@ -167,6 +167,37 @@ impl Repairs {
     }
 }
 
+/// Frees the key of a claim that may have been made and whose handler is not run. What it has taken
+/// over keeps its count of attempts and the results of their steps: of that only the lease is ended.
+///
+/// # Errors
+///
+/// [`StoreError::LeaseLost`] if no such claim stands. Otherwise it is not known, and can be tried again.
+async fn release_uncertain(
+    store: &dyn Store,
+    id: &RecordId,
+    owner: Uuid,
+    budget: Duration,
+) -> Result<Outcome, StoreError> {
+    let ended = async {
+        match store.get(id).await? {
+            Some(record) if record.owner != owner => Err(StoreError::LeaseLost),
+            None => Err(StoreError::LeaseLost),
+            Some(record) if record.attempt == 1 => store.release(id, owner).await,
+            Some(_) => {
+                let end = Renewal {
+                    id: id.clone(),
+                    owner,
+                    lease: Duration::ZERO,
+                };
+                // One that is taken over already has ended, too.
+                store.renew(&[end]).await.map(drop)
+            }
+        }
+    };
+    within(budget, ended).await.map(|()| Outcome::Done)
+}
+
 async fn run(
     store: &dyn Store,
     calls: &Semaphore,
@@ -193,7 +224,10 @@ async fn run(
             let done = match &repair {
                 Repair::Complete(answer, _) => store.complete(id, owner, answer),
                 Repair::Anew(answer, anew) => return anew.save(answer, store, budget).await,
-                Repair::Release | Repair::ReleaseUncertain => store.release(id, owner),
+                Repair::Release => store.release(id, owner),
+                Repair::ReleaseUncertain => {
+                    return release_uncertain(store, id, owner, budget).await;
+                }
             };
             within(budget, done).await.map(|()| Outcome::Done)
         };
@@ -258,7 +292,7 @@ pub(crate) async fn within<T>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::panic, clippy::unwrap_used)]
     use super::*;
     use crate::store::{MemoryStore, Takeover};
 
@@ -279,6 +313,33 @@ mod tests {
             working: None,
             until,
         }
+    }
+
+    #[tokio::test]
+    async fn a_takeover_that_nobody_runs_leaves_what_earlier_attempts_have_saved() {
+        let store = MemoryStore::new();
+        let claim = |lease| Claim {
+            owner: Uuid::new_v4(),
+            lease: Duration::from_millis(lease),
+            takeover: Takeover::Abandoned,
+            ..anew(Instant::now()).claim
+        };
+        let first = claim(5);
+        let id = &first.id;
+        store.claim(&first).await.unwrap();
+        let steps = bytes::Bytes::from_static(b"charged");
+        store.save_steps(id, first.owner, &steps).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let second = claim(60_000);
+        store.claim(&second).await.unwrap();
+        let released = release_uncertain(&store, id, second.owner, BUDGET).await;
+        assert_eq!(released.unwrap(), Outcome::Done);
+        match store.claim(&claim(60_000)).await.unwrap() {
+            Claimed::Won { attempt, steps: of } => assert_eq!((attempt, of), (3, Some(steps))),
+            other => panic!("{other:?}"),
+        }
+        let released = release_uncertain(&store, id, second.owner, BUDGET).await;
+        assert!(matches!(released, Err(StoreError::LeaseLost)), "another's");
     }
 
     #[tokio::test]

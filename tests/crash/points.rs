@@ -445,6 +445,11 @@ mod tests {
         ("lease.rs", "telling"),
         // within `repair.call` and `reconcile.ask`
         ("repair.rs", "within(budget, done)"),
+        ("repair.rs", "release_uncertain(store, id, owner, budget)"),
+        ("repair.rs", "within(budget, ended)"),
+        ("repair.rs", "store.get(id)"),
+        ("repair.rs", "store.release(id, owner)"),
+        ("repair.rs", "store.renew(&[end])"),
         ("reconcile.rs", "function(abandoned)"),
         // requests without a key, for which nothing is promised
         ("actix/run.rs", "Args::from_request(&request, &mut payload)"),
