@@ -200,6 +200,7 @@ impl Engine {
                     ttl: claim.ttl,
                     id: claim.id,
                     fingerprint: claim.fingerprint,
+                    also_accepted: claim.also_accepted,
                     route: claim.route,
                     owner: claim.owner,
                     claimed: sent,
@@ -278,6 +279,8 @@ impl Engine {
         let mut changed = self.store.changed(id);
         let mut pause = *WAITER_PAUSES.start();
         let mut calls = 1;
+        // A call whose answer is lost may be the one that claims: the lease has run from there.
+        let mut unanswered = None;
         loop {
             calls += 1;
             let last = calls == WAITER_CALLS;
@@ -295,9 +298,14 @@ impl Engine {
             let sent = Instant::now();
             let over = last || sent >= deadline;
             match ask().await {
-                Ok(asked) if over || !may_wait(&asked) => return Ok((asked, sent)),
+                Ok(asked) if over || !may_wait(&asked) => {
+                    return Ok((asked, unanswered.unwrap_or(sent)));
+                }
                 Err(error) if over => return Err(error),
-                _ => {}
+                Ok(_) => {}
+                Err(_) => {
+                    unanswered.get_or_insert(sent);
+                }
             }
         }
     }
@@ -335,7 +343,8 @@ impl Engine {
                 )));
             }
         };
-        if record.fingerprint != fenced.fingerprint {
+        let accepted = [Some(&fenced.fingerprint), fenced.also_accepted.as_ref()];
+        if !accepted.contains(&Some(&record.fingerprint)) {
             return None;
         }
         Some(match record.state {
@@ -408,6 +417,7 @@ fn retry_after(running_for: Duration, lease: Duration) -> Duration {
 pub(crate) struct Attempt {
     id: RecordId,
     fingerprint: String,
+    also_accepted: Option<String>,
 }
 
 /// A claim this process holds, kept alive until it is settled.
@@ -418,6 +428,7 @@ pub(crate) struct LiveClaim {
     engine: Arc<Engine>,
     id: RecordId,
     fingerprint: String,
+    also_accepted: Option<String>,
     route: String,
     owner: Uuid,
     attempt: u32,
@@ -555,6 +566,7 @@ impl LiveClaim {
                 Settled::Fenced(Attempt {
                     id: self.id,
                     fingerprint: self.fingerprint,
+                    also_accepted: self.also_accepted,
                 })
             }
             Err(error) => {
@@ -592,7 +604,7 @@ pub(crate) fn error_chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::panic)]
+    #![allow(clippy::panic, clippy::unwrap_used)]
     use super::*;
     use crate::{
         policy::{Options, Policy},
@@ -601,14 +613,23 @@ mod tests {
     };
 
     async fn begun(engine: &Arc<Engine>) -> Box<LiveClaim> {
+        begun_with(engine, 'a', None).await
+    }
+
+    async fn begun_with(
+        engine: &Arc<Engine>,
+        fingerprint: char,
+        also_accepted: Option<char>,
+    ) -> Box<LiveClaim> {
         let policy = Policy::new(Scope::Global, 60_000)
             .lease_ms(1)
             .abandoned(Abandonment::Rerun);
         let policy = EffectivePolicy::new(&policy, &Options::NONE);
+        let of = |digit: char| digit.to_string().repeat(64);
         let request = Request {
             id: RecordId::new("*", "k", "POST /orders"),
-            fingerprint: "a".repeat(64),
-            also_accepted: None,
+            fingerprint: of(fingerprint),
+            also_accepted: also_accepted.map(of),
             route: "POST /orders shop::create_order".to_owned(),
         };
         match engine.begin(&policy, request).await {
@@ -617,12 +638,17 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_is_saved_anew_is_the_first_attempt_s_and_of_all_its_steps() {
+    /// An engine that renews nothing.
+    fn engine() -> Arc<Engine> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let (in_flight, runtime) = (Arc::default(), Handle::current());
         let budget = Duration::from_secs(1);
-        let engine = Arc::new(Engine::start(store, budget, false, &in_flight, &runtime));
+        Arc::new(Engine::start(store, budget, false, &in_flight, &runtime))
+    }
+
+    #[tokio::test]
+    async fn what_is_saved_anew_is_the_first_attempt_s_and_of_all_its_steps() {
+        let engine = engine();
         let first = begun(&engine).await;
         assert!(first.anew().is_some());
         first.lost().refuse_a_step();
@@ -637,6 +663,45 @@ mod tests {
             second.anew().is_none(),
             "its record ends before its own ttl does"
         );
+    }
+
+    #[tokio::test]
+    async fn a_fenced_attempt_knows_its_winner_by_a_fingerprint_under_the_previous_key() {
+        let engine = engine();
+        begun(&engine).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let fenced = begun_with(&engine, 'b', Some('a')).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let winner = begun_with(&engine, 'b', Some('a')).await;
+        winner.complete(Answer::Tombstone { code: 201 }).await;
+        match fenced.complete(Answer::Tombstone { code: 200 }).await {
+            Settled::Fenced(attempt) => {
+                assert!(engine.answer_of_the_winner(&attempt).await.is_some());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_counted_from_the_call_whose_answer_was_lost() {
+        let asked = std::sync::Mutex::new(Vec::new());
+        let ask = async || {
+            let mut asked = asked.lock().unwrap();
+            asked.push(Instant::now());
+            match asked.len() {
+                1 => Ok("another runs"),
+                2 | 3 => Err(StoreError::LeaseLost),
+                _ => Ok("claimed"),
+            }
+        };
+        let id = RecordId::new("*", "k", "POST /orders");
+        let wait = Some(Duration::from_secs(60));
+        let (claimed, since) = engine()
+            .ask_or_wait(wait, &id, ask, |asked| *asked == "another runs")
+            .await
+            .unwrap();
+        assert_eq!(claimed, "claimed");
+        assert!(since <= asked.lock().unwrap()[1]);
     }
 
     #[test]
