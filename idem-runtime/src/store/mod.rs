@@ -240,7 +240,7 @@ pub struct Renewal {
     pub id: RecordId,
     /// The fencing token it was claimed with.
     pub owner: Uuid,
-    /// How long the lease is to run from now.
+    /// How long the lease is to run from now; zero ends it.
     pub lease: Duration,
 }
 

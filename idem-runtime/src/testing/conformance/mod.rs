@@ -251,6 +251,8 @@ macro_rules! __conformance_cases {
                 "a record whose lease runs is not taken over"
             takeover::an_abandoned_record_is_taken_over
                 "a lapsed lease is taken over as the next attempt; creation, expiry and steps stay"
+            takeover::a_lease_renewed_for_no_time_has_ended
+                "a lease that is renewed for no time has ended: the record is taken over, its steps stay"
             takeover::never_means_never
                 "an abandoned record is reported, not taken, when the claim says never"
             takeover::another_fingerprint_takes_nothing_over

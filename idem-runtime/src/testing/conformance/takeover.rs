@@ -93,6 +93,27 @@ pub(super) async fn never_means_never(bench: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
+pub(super) async fn a_lease_renewed_for_no_time_has_ended(bench: &Bench) -> Result<(), Failure> {
+    let first = claim("k");
+    bench.win(&first).await?;
+    let steps = Bytes::from_static(b"charged");
+    bench
+        .store
+        .save_steps(&first.id, first.owner, &steps)
+        .await?;
+    ensure!(
+        bench.renew(&first.id, first.owner, Duration::ZERO).await? == Renewed::Held,
+        "the renewal was lost"
+    );
+    wait_out().await;
+    let won = bench.win(&taker("k")).await?;
+    ensure!(
+        won.attempt == 2 && won.steps == Some(steps),
+        "the next attempt has {won:?}"
+    );
+    Ok(())
+}
+
 pub(super) async fn another_fingerprint_takes_nothing_over(bench: &Bench) -> Result<(), Failure> {
     let first = short_lease("k");
     bench.win(&first).await?;
