@@ -134,7 +134,7 @@ async fn handlers_beyond_their_lease_are_not_taken_over_and_are_renewed_together
         (50, Duration::from_millis(2500)),
         (500, Duration::from_secs(4)),
     );
-    each(selected(), async |store| {
+    let renewed_together = async |store| {
         let (builder, calls, place) = InProcess::counted(store).await;
         // A machine busy with many tests must not look like a store that is down.
         let builder = builder.store_timeout(Duration::from_secs(10));
@@ -203,6 +203,10 @@ async fn handlers_beyond_their_lease_are_not_taken_over_and_are_renewed_together
             "{renewals} renewals, at most {most}"
         );
         assert!(renewals >= 2, "{renewals} renewals");
-    })
-    .await;
+    };
+    // One after the other: with thousands of requests at once on a small machine, a renewal comes too
+    // late for so short a lease, and a takeover is right.
+    for store in selected() {
+        each(vec![store], renewed_together).await;
+    }
 }
