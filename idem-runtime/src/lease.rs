@@ -10,7 +10,7 @@ use crate::{
     store::{Renewal, Renewed, Store, StoreError},
 };
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -278,9 +278,10 @@ impl LeaseKeeper {
                         live.renewed = live.renewed.max(sent);
                     }
                 }
-                Renewed::Lost => match state.live.entry(renewal.owner) {
-                    Entry::Occupied(live) if !live.get().lost.is_settling() => {
-                        let live = live.remove();
+                // Also one that is settling is asked for no more: it would be due again at once.
+                Renewed::Lost => {
+                    let live = state.live.remove(&renewal.owner);
+                    if let Some(live) = live.filter(|live| !live.lost.is_settling()) {
                         tracing::error!(
                             record = %live.id.digest(),
                             path = live.id.request_path(),
@@ -288,8 +289,7 @@ impl LeaseKeeper {
                         );
                         live.lost.tell();
                     }
-                    _ => {}
-                },
+                }
             }
         }
     }
@@ -386,6 +386,12 @@ mod tests {
         lease.settling();
         keeper.renewed(&[renewal], &[Renewed::Lost], Instant::now());
         assert!(!lease.lost().is_told());
+        tokio::time::advance(LEASE).await;
+        assert_eq!(
+            keeper.due(Instant::now()).map(|batch| batch.len()),
+            Err(None),
+            "nor is the store asked again and again"
+        );
     }
 
     #[tokio::test(start_paused = true)]
